@@ -3,10 +3,8 @@
 Time for the buckets stands still until a test lets it pass, so each request is there because there was a token for it.
 """
 
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +16,12 @@ from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
-from tests.autoscaler.cluster import METRIC, Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import METRIC, Cluster, running_controller
 from tests.eventually import until
 
 USER = "autoscaler"
 QPS = 64.0
 NEVER = 3600.0
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        yield running
 
 
 class Budgets:
@@ -135,15 +127,6 @@ async def test_a_scale_is_written_before_waiting_statuses_and_the_limit_is_kept(
             "create events",
         ]
     )
-
-
-async def test_a_burst_of_requests_is_sent_at_once(cluster: Cluster, budgets: Budgets, requests: list[str]) -> None:
-    for name in ("a", "b", "c"):
-        add_idle(cluster, name)
-    async with autoscaler(cluster, burst=5):
-        await until(lambda: (len(requests), budgets.waiting) == (5, 1))
-        budgets.grant_one()
-        await until(lambda: len(requests) == 6)
 
 
 async def test_each_metrics_api_has_its_own_limit(

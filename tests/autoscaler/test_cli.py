@@ -1,5 +1,6 @@
 """The command line: kube-controller-manager's flags, defaults and limits."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kube.security.trust import TrustOptions
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.options import UIAddress
 from replay.what_if import what_if
+from tests.kube.scripted import ScriptedServer
 
 
 class Controller:
@@ -148,13 +150,6 @@ def test_every_flag_becomes_an_option(controller: Controller) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["HPAScaleToZero=false", "HPAScaleToZero=F"])
-def test_feature_gate_can_be_false(text: str, controller: Controller) -> None:
-    assert run(f"--feature-gates={text}").exit_code == 0
-    assert controller.options is not None
-    assert not controller.options.config.scale_to_zero
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -227,6 +222,25 @@ def test_missing_kubeconfig_is_one_line_and_status_1(tmp_path: Path, monkeypatch
     result = run(f"--kubeconfig={tmp_path}/none", "--metrics-port=0", "--bind-address=127.0.0.1")
     assert result.exit_code == 1
     assert result.output.strip().splitlines() == [f"Error: kubeconfig {tmp_path}/none: there is no such file"]
+
+
+@pytest.mark.parametrize("flag", ["metrics-port", "ui-address", "audit-log"])
+def test_what_cannot_be_opened_is_one_line_and_status_1(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "setup_logging", lambda verbosity: None)
+    kubeconfig = ScriptedServer(url="http://127.0.0.1:1").kubeconfig(tmp_path)
+    audit = tmp_path / "absent" / "audit.jsonl"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        values = {"metrics-port": str(port), "ui-address": f"127.0.0.1:{port}", "audit-log": str(audit)}
+        result = run(
+            f"--kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", "--metrics-port=0", f"--{flag}={values[flag]}"
+        )
+    expected = f"cannot listen on 127.0.0.1 port {port}: Address already in use"
+    if flag == "audit-log":
+        expected = f"--audit-log={audit}: cannot be written: No such file or directory"
+    assert (result.exit_code, result.output) == (1, f"Error: {expected}\n")
 
 
 def test_error_outside_of_a_cluster_names_the_kubeconfig_flag(monkeypatch: pytest.MonkeyPatch) -> None:

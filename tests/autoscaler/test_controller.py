@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from autoscaler.settings import ReconciliationSettings, Settings, ShutdownSettin
 from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
 from tests.autoscaler.test_modes import STANDBY, hold_lease, release_lease
 from tests.eventually import eventually, until
 
@@ -41,12 +41,6 @@ NEVER = 3600.0
 QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        yield cluster
 
 
 def autoscaler(

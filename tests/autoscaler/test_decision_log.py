@@ -114,13 +114,6 @@ def test_index_has_the_desired_replicas_of_the_last_decisions() -> None:
     assert [each.desired_replicas for each in log.index(last=20)] == [[6, 7, None]]
 
 
-def test_index_of_one_namespace() -> None:
-    log = DecisionLog(1)
-    log.add(record(1))
-    log.add(msgspec.structs.replace(record(1), namespace="shop"))
-    assert [each.namespace for each in log.index(namespace="shop")] == ["shop"]
-
-
 def test_index_goes_on_when_an_hpa_is_deleted_meanwhile() -> None:
     log = DecisionLog(1)
     log.add(record(1, name="api"))
@@ -159,15 +152,6 @@ def test_each_record_is_passed_on_though_none_is_kept() -> None:
     log.add(record(7))
     assert [msgspec.json.decode(each)["desiredReplicas"] for each in lines] == [7]
     assert numbers(log) == []
-
-
-def test_records_of_a_recreated_hpa_have_its_uid() -> None:
-    log = DecisionLog(3)
-    log.add(record(1, uid="old"))
-    log.add(record(2, uid="new"))
-    page = asyncio.run(log.page("default", "web"))
-    assert page is not None
-    assert [each.uid for each in page.decisions] == ["old", "new"]
 
 
 def test_dropped_records_are_removed_from_the_order() -> None:

@@ -5,14 +5,12 @@ import base64
 import gzip
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.cluster import Cluster
 from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
 from tests.eventually import until
 
@@ -27,12 +25,6 @@ QUICK = (
     "--kube-api-qps=0",
 )
 WRITES = [("update", "deployments/scale"), ("update", "horizontalpodautoscalers/status"), ("update", "configmaps")]
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        yield cluster
 
 
 def kubeconfig(cluster: Cluster, user: str) -> Path:

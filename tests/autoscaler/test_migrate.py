@@ -1,11 +1,8 @@
 """Moving HPAs between Kubernetes' API and ours: the printed steps, and that nothing else happens."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -13,15 +10,9 @@ from autoscaler.cli import main
 from autoscaler.commands.migrate import move, render
 from autoscaler.core.model import KUBERNETES, MILLISCALE
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.cluster import Cluster
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        yield cluster
 
 
 async def migrate(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:

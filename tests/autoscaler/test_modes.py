@@ -13,7 +13,7 @@ import pytest
 from autoscaler.core.config import Config, Mode
 from autoscaler.loop.options import Availability, Options
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import AUTOSCALER, METRIC, Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
 from tests.eventually import eventually, until
 
 SOON = 20.0
@@ -32,11 +32,10 @@ TIME = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        cluster.add_deployment("web", replicas=2)
-        cluster.add_hpa("web", most=8)
-        yield cluster
+async def cluster(cluster: Cluster) -> Cluster:
+    cluster.add_deployment("web", replicas=2)
+    cluster.add_hpa("web", most=8)
+    return cluster
 
 
 class Running:
@@ -114,19 +113,6 @@ async def other_controller_wants(cluster: Cluster, replicas: int, *, seconds: in
     await cluster.roll_out("web")
 
 
-async def test_a_dry_run_writes_events_and_nothing_else(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    cluster.metrics.value = "20"
-    async with autoscaler(cluster.kubeconfig, DRY_RUN, caplog) as running:
-        await eventually(
-            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
-        )
-    assert cluster.replicas("web") == 2
-    assert cluster.status_writes() == 0
-    assert written(cluster) == {"events"}
-    message = f"New size would be: 4; reason: pods metric {METRIC} above target"
-    assert [(reason, text) for reason, text, _ in await cluster.events("web")] == [("WouldRescale", message)]
-
-
 async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     cluster.metrics.value = "20"
     await annotate(cluster, mode="shadow")
@@ -167,30 +153,6 @@ async def test_an_annotation_does_not_make_a_shadow_write(cluster: Cluster, capl
 
 async def _reached(running: Running, metric: str, least: float) -> bool:
     return await running.metric(metric) >= least
-
-
-async def test_shadow_disagrees_with_different_decisions(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    cluster.metrics.value = "10"
-    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
-        await other_controller_wants(cluster, 2, seconds=1)
-        labels = 'hpa_name="web",namespace="default"'
-        await eventually(
-            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="agreed"}}', 3), within=SOON
-        )
-        cluster.metrics.value = "20"
-        await eventually(
-            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="higher"}}', 3), within=SOON
-        )
-        assert await running.metric(f"shadow_difference_replicas{{{labels}}}") == 2
-        await other_controller_wants(cluster, 6, seconds=2)
-        cluster.metrics.value = "5"
-        await eventually(
-            lambda: _reached(running, f'shadow_comparisons_total{{{labels},verdict="lower"}}', 3), within=SOON
-        )
-        page = await running.shadow()
-    assert page["last"]["theirs"] == 6
-    assert page["last"]["ours"] == 3
-    assert page["agreement"] < 1
 
 
 async def test_each_hpa_has_its_own_pace(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

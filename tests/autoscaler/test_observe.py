@@ -14,7 +14,6 @@ from autoscaler.core.model import (
     CrossVersionObjectReference,
     ExternalMetric,
     HPAKey,
-    LabelSelectorRequirement,
     LabelSelectorSpec,
     MetricIdentifier,
     MetricSource,
@@ -26,7 +25,6 @@ from autoscaler.core.model import (
     Spec,
 )
 from autoscaler.core.observation import (
-    MetricError,
     Owner,
     Pod,
     PodsResponse,
@@ -200,46 +198,12 @@ async def test_hpas_with_one_metric_and_with_several_share_requests(
     assert sorted(each.path for each in api.requests) == sorted([DEPTH, USAGE])
 
 
-async def test_failed_metric_is_an_error_among_the_responses(api: ScriptedApi, observer: Observer) -> None:
-    api.fail("GET", PACKETS, 503, "prometheus is away")
-    api.on("GET", DEPTH, {"items": [{"value": "7"}]})
-    observed = await observer.observe(
-        hpa(
-            metric(PodsMetric(MetricIdentifier("packets"))),
-            metric(ExternalMetric(MetricIdentifier("depth"))),
-        )
-    )
-    assert observed.observation.responses == (
-        MetricError("prometheus is away"),
-        ValuesResponse(values=(7000,), timestamp_ms=0),
-    )
-
-
 async def test_without_a_scale_nothing_else_is_read(api: ScriptedApi, observer: Observer) -> None:
     api.fail("GET", SCALE, 404, 'deployments.apps "web" not found')
     observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
     assert observed.observation.scale == ReadError('deployments.apps "web" not found')
     assert observed.target is None
     assert not [asked for asked in api.requests if "metrics" in asked.path]
-
-
-async def test_malformed_api_version_reads_nothing(api: ScriptedApi, observer: Observer) -> None:
-    observed = await observer.observe(hpa(api_version="a/b/c"))
-    assert observed.observation.scale is None
-    assert api.requests == []
-
-
-async def test_out_of_bounds_no_metric_is_fetched(api: ScriptedApi, observer: Observer) -> None:
-    api.on("GET", SCALE, {"spec": {"replicas": 9}, "status": {"replicas": 9, "selector": "app=web"}})
-    observed = await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets")))))
-    assert observed.observation.responses is None
-    assert not api.named("GET", PACKETS)
-
-
-async def test_invalid_metric_selector_is_not_sent(api: ScriptedApi, observer: Observer) -> None:
-    selector = LabelSelectorSpec({}, [LabelSelectorRequirement("verb", "Near")])
-    await observer.observe(hpa(metric(PodsMetric(MetricIdentifier("packets", selector)))))
-    assert not api.named("GET", PACKETS)
 
 
 async def test_pods_created_during_the_metrics_requests_count(

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from autoscaler.loop.hpas import HPAs
 from autoscaler.loop.options import Options
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
 from tests.eventually import until
 from tests.kube.scripted_api import ScriptedApi
 
@@ -44,11 +43,10 @@ BINDING: dict[str, Any] = {
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        cluster.server.create(RIGHTS)
-        cluster.server.create(BINDING)
-        yield cluster
+async def cluster(cluster: Cluster) -> Cluster:
+    cluster.server.create(RIGHTS)
+    cluster.server.create(BINDING)
+    return cluster
 
 
 def autoscaler(cluster: Cluster, options: Options = QUICK) -> AbstractAsyncContextManager[None]:

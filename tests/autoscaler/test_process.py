@@ -5,14 +5,12 @@ import asyncio
 import fcntl
 import os
 import signal
-import socket
 import termios
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.autoscaler.cluster import Cluster, running_cluster
+from tests.autoscaler.cluster import Cluster
 from tests.autoscaler.process import ALONE, autoscaler
 from tests.eventually import PATIENCE, eventually
 from tests.kube.scripted import ScriptedServer
@@ -21,13 +19,12 @@ SOON = 20.0
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        cluster.add_deployment("web", replicas=1)
-        cluster.add_hpa("web")
-        cluster.metrics.value = "30"
-        cluster.metrics.held = asyncio.Event()
-        yield cluster
+async def cluster(cluster: Cluster) -> Cluster:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    cluster.metrics.value = "30"
+    cluster.metrics.held = asyncio.Event()
+    return cluster
 
 
 async def asked_for_metrics(cluster: Cluster) -> bool:
@@ -123,7 +120,7 @@ async def test_process_waits_for_the_api_server_and_logs_once(tmp_path: Path) ->
             await eventually(waits, within=SOON)
             assert await process.get("/livez") == "ok"
             await eventually(both_said)
-            enough = tries + 4
+            enough = tries + 2
 
             async def tried_again() -> bool:
                 return tries >= enough
@@ -133,24 +130,4 @@ async def test_process_waits_for_the_api_server_and_logs_once(tmp_path: Path) ->
             assert await process.ended() == 0
     lines = [line for line in process.log_lines if "cannot be reached" in line]
     assert len(lines) == 2, "one for the HPAs, one for the pods"
-    assert "Traceback" not in "\n".join(process.log_lines)
-
-
-async def test_an_address_in_use_is_one_clear_line_and_status_1(tmp_path: Path) -> None:
-    kubeconfig = ScriptedServer(url="http://127.0.0.1:1").kubeconfig(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        async with autoscaler(kubeconfig, *ALONE, f"--metrics-port={port}") as process:
-            assert await process.ended() == 1
-    assert len(process.log_lines) == 1
-    assert process.log_lines[0] == f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use"
-
-
-async def test_address_of_the_pages_in_use_ends_with_one_clear_line_and_status_1(tmp_path: Path) -> None:
-    kubeconfig = ScriptedServer(url="http://127.0.0.1:1").kubeconfig(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        async with autoscaler(kubeconfig, *ALONE, f"--ui-address=127.0.0.1:{port}") as process:
-            assert await process.ended() == 1
-    assert process.log_lines[-1].startswith(f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use")
     assert "Traceback" not in "\n".join(process.log_lines)

@@ -1,13 +1,12 @@
 """How many requests many HPAs cost, counted."""
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from autoscaler.core.model import KUBERNETES
 from autoscaler.loop.options import Options
-from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import Cluster, running_controller
 from tests.autoscaler.stepped_queue import SteppedQueue
 
 HPAS = 60
@@ -17,12 +16,6 @@ REQUESTS = 2
 VALUES = ("get", "pods/packets_per_second")
 PERIODS = 100
 """After so many at the latest nothing is read or written but values."""
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        yield running
 
 
 async def test_steady_hpas_cost_only_coalesced_metric_requests(

@@ -111,19 +111,28 @@ async def test_a_restored_history_is_saved_as_incomplete_in_case_this_process_is
     assert (await place.store().load())[WEB.key].history == replace(history(3), complete=False)
 
 
-async def test_first_start_restores_and_logs_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_config_map_of_this_name_there_is_no_history_and_no_warning(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels = {"milliscale.io/memory": "of-somebody-else"}
+    body = {"metadata": {"name": "other", "labels": labels}, "binaryData": {"memory.json.gz": "AAAA"}}
+    await place.admin.post(MAPS, body)
     assert await place.store().load() == {}
     assert warnings(caplog) == []
 
 
-async def test_each_save_replaces_the_previous_one(place: Place) -> None:
+async def test_each_save_replaces_what_is_there(place: Place) -> None:
     store, memory = place.store(), memory_of((WEB, history(3)))
     await store.save(memory)
     memory.replace(WEB, history(4))
     await store.save(memory)
-    store = place.store()
-    assert await store.load() == memory.snapshot()
+    assert await place.store().load() == memory.snapshot()
+    await place.admin.patch(f"{MAPS}/state", {"metadata": {"annotations": {"edited": "by hand"}}})
     memory.replace(WEB, history(5))
+    await store.save(memory)
+    assert await place.store().load() == memory.snapshot()
+    await place.admin.delete(f"{MAPS}/state")
+    memory.replace(WEB, history(6))
     await store.save(memory)
     assert await place.store().load() == memory.snapshot()
 
@@ -162,13 +171,6 @@ async def test_each_shard_has_its_own_config_map_and_restores_from_all(place: Pl
     assert place.config_map("state") is None
     restored = await place.store(shard=Shard(index=2, count=3)).load()
     assert {key.name: each.history for key, each in restored.items()} == {"web": history(3), "api": history(2)}
-
-
-async def test_other_config_maps_are_left_alone(place: Place) -> None:
-    labels = {"milliscale.io/memory": "of-somebody-else"}
-    body = {"metadata": {"name": "other", "labels": labels}, "binaryData": {"memory.json.gz": "AAAA"}}
-    await place.admin.post(MAPS, body)
-    assert await place.store().load() == {}
 
 
 # --- what cannot be used -------------------------------------------------------------------------------------------
@@ -271,24 +273,6 @@ async def test_a_failed_save_is_logged_once_until_one_succeeds(place: Place, cap
     await store.save(memory)
     messages = [each.getMessage() for each in caplog.records if each.name == "autoscaler.loop.saved_history"]
     assert messages[1:] == ["ConfigMap default/state: no problem any more"], "once"
-
-
-async def test_a_change_by_another_client_is_overwritten(place: Place) -> None:
-    store, memory = place.store(), memory_of((WEB, history(3)))
-    await store.save(memory)
-    await place.admin.patch(f"{MAPS}/state", {"metadata": {"annotations": {"edited": "by hand"}}})
-    memory.replace(WEB, history(4))
-    await store.save(memory)
-    assert await place.store().load() == memory.snapshot()
-
-
-async def test_a_deleted_config_map_is_created_again(place: Place) -> None:
-    store, memory = place.store(), memory_of((WEB, history(3)))
-    await store.save(memory)
-    await place.admin.delete(f"{MAPS}/state")
-    memory.replace(WEB, history(4))
-    await store.save(memory)
-    assert await place.store().load() == memory.snapshot()
 
 
 async def test_only_the_leader_saves(place: Place) -> None:

@@ -12,13 +12,13 @@ from autoscaler import cli
 from autoscaler.commands import debug_client
 from autoscaler.commands.shadow_report import as_table
 from autoscaler.core.config import Config
-from autoscaler.core.model import Condition, HPAKey, Status
+from autoscaler.core.model import HPAKey
 from autoscaler.loop.endpoint import DebugAccess, debug_page, probe_handler, serving
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import time_text
 from autoscaler.records.shadow import Comparison, HPAComparisons, ShadowComparer, Verdict, page_of
 from kube.serving.health import Health
-from tests.autoscaler.simulated_cluster import NOW, hpa
+from tests.autoscaler.simulated_cluster import NOW
 
 START = "2001-09-09T01:46:40.000Z"
 """NOW, as text."""
@@ -133,14 +133,6 @@ async def test_page_is_served_as_json(server: str) -> None:
         "verdict": "higher",
         "lagSeconds": 0.0,
     }
-
-
-async def test_page_has_hpas_with_an_observed_status() -> None:
-    shadow = ShadowComparer(sync_period=10, config=Config())
-    active = Condition(type="ScalingActive", status="True", reason="", message="", last_transition_ms=NOW)
-    web_ = hpa(status=Status(desired_replicas=3, conditions=(active,)))
-    shadow.add_status(web_, NOW)
-    assert [entry.name for entry in page_of(shadow, NOW).hpas] == ["web"]
 
 
 class TestCommand:

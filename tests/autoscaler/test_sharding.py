@@ -1,11 +1,9 @@
 """Several autoscalers that divide the HPAs: each has its own, and none overlooks the others'."""
 
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -17,7 +15,7 @@ from autoscaler.loop.sharding import Shard, shard_number
 from autoscaler.settings import ReconciliationSettings, Settings
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import Cluster, running_controller
 from tests.autoscaler.stepped_queue import SteppedQueue
 from tests.eventually import until
 
@@ -25,12 +23,6 @@ QUICK = Options(
     sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
 )
 FIRST, SECOND = "web", "shop"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as cluster:
-        yield cluster
 
 
 def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AbstractAsyncContextManager[None]:
@@ -80,11 +72,11 @@ def names(group: str, resource: str) -> Callable[[Cluster], set[str]]:
     return found
 
 
-def test_the_hpas_of_these_tests_are_in_different_shards() -> None:
+async def test_each_shard_has_its_own_hpas_lease_and_saved_history(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     assert [shard_number("default", name, count=2) for name in (FIRST, SECOND)] == [0, 1]
-
-
-async def test_each_shard_has_its_own_hpas_lease_and_saved_history(cluster: Cluster) -> None:
     for name in (FIRST, SECOND):
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name)
@@ -95,24 +87,17 @@ async def test_each_shard_has_its_own_hpas_lease_and_saved_history(cluster: Clus
         assert cluster.condition(SECOND, "AbleToScale") is None
         async with shard(cluster, 1):
             await until(lambda: cluster.replicas(SECOND) == 3)
+            await until(lambda: cluster.condition(SECOND, "ScalingActive") is not None)
+    caplog.clear()
+    async with shard(cluster, 0), aiohttp.ClientSession() as http:
+        await until(lambda: "restored the history of" in caplog.text)
+        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
+        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+            shown = (await response.text()).splitlines()
+    assert "restored the history of 1 HPAs" in caplog.text
+    assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1.0" in shown
     assert names("coordination.k8s.io", "leases")(cluster) >= {"lock-0", "lock-1"}
     assert names("", "configmaps")(cluster) >= {"state-0", "state-1"}
-
-
-async def test_each_shard_restores_the_history_of_its_own_hpas(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in (FIRST, SECOND):
-        cluster.add_deployment(name, replicas=1)
-        cluster.add_hpa(name)
-    async with shard(cluster, 0), shard(cluster, 1):
-        for name in (FIRST, SECOND):
-            await until(functools.partial(_is_active, cluster, name))
-    caplog.set_level(logging.INFO, logger="autoscaler.loop.saved_history")
-    caplog.clear()
-    async with shard(cluster, 0):
-        await until(lambda: any("restored the history" in each.getMessage() for each in caplog.records))
-    assert "restored the history of 1 HPAs" in [each.getMessage() for each in caplog.records]
 
 
 async def test_two_hpas_of_different_shards_on_one_target_stop_each_other(cluster: Cluster) -> None:
@@ -166,20 +151,3 @@ async def test_an_hpa_of_another_shard_costs_one_request_in_ten_sync_periods(
     assert cluster.metrics.requests == 21
     assert cluster.server.requests.of("get", "deployments/scale", user="shard-1") == 21 + 3
     assert cluster.condition(FIRST, "AbleToScale") is None
-
-
-async def test_the_number_of_hpas_is_that_of_the_shard(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    for name in (FIRST, SECOND):
-        cluster.add_deployment(name, replicas=1)
-        cluster.add_hpa(name)
-    async with shard(cluster, 1), aiohttp.ClientSession() as http:
-        await until(lambda: written(cluster, 1) > 0)
-        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
-        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-            shown = (await response.text()).splitlines()
-    assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1.0" in shown
-
-
-def _is_active(cluster: Cluster, name: str) -> bool:
-    return cluster.condition(name, "ScalingActive") is not None

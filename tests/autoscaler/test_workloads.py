@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -14,16 +13,10 @@ from autoscaler.settings import ReconciliationSettings, Settings
 from kube.api.mapping import RestMapper
 from kube.cache.store import Store
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
-from tests.autoscaler.cluster import Cluster, running_cluster, running_controller
+from tests.autoscaler.cluster import Cluster, running_controller
 from tests.eventually import eventually, until
 
 DEPLOYMENTS = "deployments"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        yield running
 
 
 @asynccontextmanager

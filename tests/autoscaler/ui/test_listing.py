@@ -118,13 +118,6 @@ async def test_states_are_counted_and_shown() -> None:
     assert (await selected(hpas, "q=both")).counts == {"": 1, "failing": 1, "limited": 1, "paused": 0, "scaling": 0}
 
 
-async def test_hpas_of_invisible_namespaces_are_neither_shown_nor_counted() -> None:
-    hpas = [named("a", "mine"), named("b", "other"), replace(named("c", "mine"), api_version="milliscale.io/v1")]
-    selection = await selected(hpas, visible=frozenset({("autoscaling", "mine")}))
-    assert [each.key.name for each in selection.entries] == ["a"]
-    assert (selection.total, selection.counts[""]) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("sort", "expected"),
     [
@@ -181,18 +174,6 @@ async def test_index_follows_new_changed_and_deleted_hpas() -> None:
     assert index.namespaces() == {("autoscaling", "another")}
 
 
-async def test_only_changed_hpas_get_a_new_entry() -> None:
-    controller = Controller()
-    first, second = controller.add(named("a")), controller.add(named("b"))
-    index = HPAIndex(controller.sources)
-    await index.update()
-    before = [index.get(first.key), index.get(second.key)]
-    controller.add(named("b", status=Status(current_replicas=7)))
-    await index.update()
-    assert index.get(first.key) is before[0]
-    assert index.get(second.key) is not before[1]
-
-
 async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.aio.pace._BUSY_SECONDS", -1.0)
     controller = Controller()
@@ -207,17 +188,3 @@ async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.wait([task])
     await index.update()
     assert len(index.entries()) == 1000
-
-
-async def test_search_text_follows_the_spec() -> None:
-    controller = Controller()
-    key = controller.add(named("web", metric="old")).key
-    index = HPAIndex(controller.sources)
-    await index.update()
-    assert "old" in index.entries()[0].text
-    for changed in (named("web", metric="old", status=Status(current_replicas=1)), named("web", metric="new")):
-        controller.add(changed)
-        await index.update()
-        entry = index.get(key)
-        assert entry is not None
-        assert changed.spec.metrics[0].source.metric.name in entry.text  # type: ignore[union-attr]

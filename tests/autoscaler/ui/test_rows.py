@@ -17,7 +17,7 @@ from autoscaler.core.model import (
     ScalingRules,
     Status,
 )
-from autoscaler.ui.rows import Row, highest_ratio, search_text, states_of
+from autoscaler.ui.rows import Row, highest_ratio, states_of
 from autoscaler.ui.rows import row as row_of
 from tests.autoscaler.simulated_cluster import (
     NOW,
@@ -260,9 +260,3 @@ def test_hpas_of_both_apis_with_one_name_differ() -> None:
     one, other = row(hpa()), row(replace(hpa(), api_version=MILLISCALE.api_version))
     assert (one.id, one.url) == ("hpa/autoscaling/default/web", "/hpas/default/web")
     assert (other.id, other.url) == ("hpa/milliscale.io/default/web", "/hpas/default/web?group=milliscale.io")
-
-
-def test_search_finds_names_target_and_metrics() -> None:
-    given = replace(hpa(pods_metric(1, "Packets"), object_metric(1)), namespace="Shop")
-    assert search_text(given) == "shop/web\ndeployment/web\npackets\nrequests of service front"
-    assert search_text(replace(given, problem="spec: bad")) == "shop/web"
