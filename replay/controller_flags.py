@@ -42,10 +42,10 @@ _MIN_SCALES: Final = 4
 """With less, the replicas say little about the settings."""
 _GAIN: Final = 0.05
 _USUAL: Final = {
-    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 120_000, 180_000, 600_000),
-    "tolerance": (0.1, 0.02, 0.05, 0.2),
+    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 90_000, 120_000, 180_000, 240_000, 600_000),
+    "tolerance": (0.1, 0.02, 0.05, 0.08, 0.15, 0.2),
     "initial_readiness_delay": (30_000, 10_000, 60_000),
-    "step": (15_000, 5_000, 30_000, 60_000),
+    "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _TOGETHER: Final = ("downscale_stabilization", "tolerance")

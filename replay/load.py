@@ -211,22 +211,22 @@ def check_length(start_ms: int, end_ms: int, step_ms: int) -> None:
         )
 
 
-def check_not_counter(name: str, series: Series, *, is_counter: bool = False) -> None:
+def check_not_counter(name: str, series: Series) -> None:
     """Check that a metric is not a counter, whose value says nothing about the load.
 
     Args:
-        name: the metric's name in its source. A suffix of counters is suspicious.
+        name: the metric's name in its source; only one with a suffix of counters is suspected.
         series: its values. Those of a counter grow, and fall only when a process restarts.
-        is_counter: Prometheus' metadata says that it is one.
 
     Raises:
         ReplayError: it is a counter.
     """
-    if not (is_counter or name.endswith(_COUNTER_SUFFIXES)):
+    if not name.endswith(_COUNTER_SUFFIXES):
         return
     values = [value for value in series.values if not math.isnan(value)]
     changes = [after - before for before, after in itertools.pairwise(values) if after != before]
     falls = sum(change < 0 for change in changes)
     rises = len(changes) - falls
     if rises >= _MIN_INCREASES and falls <= _RESETS_PER_INCREASE * rises:
-        raise ReplayError(f"metric {name} is a counter, which only grows: record its rate, such as rate({name}[2m])")
+        text = f"use its rate, such as rate({name}[2m]), in the file or by a rule of --config"
+        raise ReplayError(f"metric {name} is a counter, which only grows: {text}")

@@ -244,17 +244,6 @@ class RangeClient:
         """Return the names of all series of the server."""
         return self._retried(lambda: msgspec.convert(self._prometheus.get_label_values("__name__"), list[str]))
 
-    def metric_type(self, metric: str) -> str:
-        """Return the type of a metric by the metadata of scrapes, such as "counter"; "" if unknown."""
-
-        def type_of() -> str:
-            return next((str(entry["type"]) for entry in self._prometheus.get_metric_metadata(metric)), "")
-
-        try:
-            return self._retried(type_of)
-        except ReplayError:
-            return ""  # not all servers have metadata
-
     def _result(self, send: Callable[[], object]) -> Result:
         found = self._retried(lambda: msgspec.convert(send(), Result))
         if any(one.histogram is not None or one.histograms is not None for one in found):

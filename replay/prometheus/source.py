@@ -282,7 +282,7 @@ class PrometheusReader:
             values = {key: series(query, histories.get(key, range(0))) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
-            _check_values(query, values[key], settings, self._client(query.destination))
+            _check_values(query, values[key], settings)
         startup_seconds = min(math.ceil(settings.seconds), _STARTUP_SECONDS)
         return Load(
             start_ms=times.start - settings.offset_ms,
@@ -341,22 +341,14 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
     return options.base, others, options.partial_responses
 
 
-def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings, client: RangeClient) -> None:
+def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings) -> None:
     """Raise ReplayError if there is no value at all, or they are those of a counter."""
     if not _has_values(series):
         raise ReplayError(
             f"{query.name} has no value {settings.between}; give another --from and --to, or check the query:"
             f" {shown(query.rule_query)}"
         )
-    name = _counter_name(query)
-    if name:
-        try:
-            check_not_counter(name, series, is_counter=client.metric_type(name) == "counter")
-        except ReplayError as error:
-            raise ReplayError(
-                f"{query.name}: {name} is a counter, which only grows; give a rule that takes its rate with --config,"
-                " such as metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
-            ) from error
+    check_not_counter(_counter_name(query), series)
 
 
 def _has_values(series: Series) -> bool:

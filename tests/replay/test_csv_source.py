@@ -266,7 +266,8 @@ def test_a_counter_is_an_error(write: Write) -> None:
         read(write("timestamp,requests_total\n" + growing), hpa)
 
     assert str(caught.value) == (
-        "metric requests_total is a counter, which only grows: record its rate, such as rate(requests_total[2m])"
+        "metric requests_total is a counter, which only grows: use its rate, such as rate(requests_total[2m]), in the "
+        "file or by a rule of --config"
     )
 
 

@@ -80,7 +80,7 @@ def recorded() -> Load:
 
 def test_unchanged_spec_needs_what_reality_had_without_a_flag() -> None:
     """Where pods are ready within a minute; see also test_reality."""
-    config = Config(tolerance=0.2, downscale_stabilization_ms=600_000)
+    config = Config(tolerance=0.15, downscale_stabilization_ms=240_000)
     live = Live(HPA, seed=2, config=config, replicas=9)
     load = reality(live, 240, period=15.0)
     startup = startup_of(load)

@@ -359,7 +359,7 @@ ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
         "counter",
         make_hpa(pods_metric("packets_total")),
         {"rules": None},
-        "packets_total is a counter, .* rate .* --config",
+        r"packets_total is a counter, which only grows: .* --config",
     ),
     (
         "empty range",

@@ -213,7 +213,6 @@ def test_malformed_response_is_an_error_in_a_sentence(body: bytes) -> None:
             client.instant("up", time_ms=0)
         with expected:
             client.server_time()
-        assert client.metric_type("up") in ("", "unknown")
         with expected:
             client.metric_names()
 
@@ -319,15 +318,6 @@ def test_credentials_and_headers_are_sent(tmp_path: Path, monkeypatch: pytest.Mo
             client.range("up", start_ms=0, end_ms=0, step_ms=1)
     assert received[0]["Authorization"] == "Bearer abc"
     assert [value for name, value in received[0].items() if name.lower() == "x-scope-orgid"] == ["rule"]
-
-
-@pytest.mark.parametrize(("body", "expected"), [('{"data": {"jobs": [{"type": "counter"}]}}', "counter"), ("{}", "")])
-def test_type_of_a_metric_is_that_of_its_metadata(body: str, expected: str) -> None:
-    with (
-        stub_server(lambda _: (200, JSON, body.encode())) as url,
-        RangeClient(PrometheusOptions(url=url), DEFAULT_DESTINATION) as client,
-    ):
-        assert client.metric_type("jobs") == expected
 
 
 # --- TLS -----------------------------------------------------------------------------------------------------------
