@@ -25,7 +25,7 @@ from kube.process.runtime import run
 from replay.load import Load
 from replay.output.comparison import duration
 from replay.results import Replayed
-from replay.simulation import Settings, replay_hpa, replay_reality
+from replay.simulation import Settings, replay_hpa, replay_reality, simulate, sync_period_ms
 
 FIELDS: Final = {
     "downscale_stabilization": "downscale_stabilization_ms",
@@ -35,7 +35,8 @@ FIELDS: Final = {
     "feature_gates": "scale_to_zero",
 }
 """{parameter of a flag: field of Config}."""
-_MAX_MS: Final = 24 * 3_600_000
+_HOUR_MS: Final = 3_600_000
+_MAX_MS: Final = 24 * _HOUR_MS
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
 _MIN_SCALES: Final = 4
@@ -49,8 +50,9 @@ _USUAL: Final = {
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _TOGETHER: Final = ("downscale_stabilization", "tolerance")
-_POD_HOURS: Final = 0.02
+_MOST_HOURS: Final = 0.02
 _SCALES: Final = 0.15
+"""Of few scale events, more differ by chance: the time of each reconciliation is not known."""
 
 
 @click.command(cls=GoCommand)
@@ -104,18 +106,17 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             f"The real replicas change too rarely in the first {length} to show the controller's settings: those given "
             "and the defaults are assumed."
         )
-    found = _nearest(names, lambda values: _distance(hpa, load, _with(settings, values), reality))
+    found = _nearest(names, lambda values, most: _distance(hpa, load, _with(settings, values), reality, most))
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
-    _, replayed_pods, real_pods = _areas(replayed, load)
-    hours = replayed_pods / real_pods - 1
+    hours = _pod_hours(replayed, load)
     shown = ", ".join(f"{_words(name)} {_text(name, value)}" for name, value in found.items())
     compared = (
         f"{hours:+.1%} pod-hours, {replayed.summary.scale_events} instead of {reality.summary.scale_events} scale "
         f"events in the first {length}"
     )
-    allowed = max(1.0, _SCALES * reality.summary.scale_events)
-    if abs(hours) > _POD_HOURS or abs(replayed.summary.scale_events - reality.summary.scale_events) > allowed:
+    allowed = max(_SCALES * reality.summary.scale_events, math.sqrt(reality.summary.scale_events))
+    if abs(hours) > _MOST_HOURS or abs(replayed.summary.scale_events - reality.summary.scale_events) > allowed:
         return settings, (
             f"No usual settings of a controller explain the real replicas; the nearest are {shown} ({compared}): give "
             "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
@@ -139,21 +140,24 @@ def _matters(name: str, hpa: HPA) -> bool:
     return True
 
 
-def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
+def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any], float], float]) -> dict[str, Any]:
     """Return the value of each setting with the least distance.
 
     Stabilization and tolerance may each make up for a wrong value of the other, so all of their pairs are tried.
+
+    Args:
+        names: the settings.
+        distance: returns the distance with some values, or infinity if it is more than a limit.
     """
     together = [name for name in _TOGETHER if name in names]
     values = {name: _USUAL[name][0] for name in names}
-    least = distance(values)
+    least = distance(values, math.inf)
     others = [(name,) for name in names if name not in together]
     for group in (tuple(together), *others):
         start = dict(values)
         for pair in itertools.product(*(_USUAL[name] for name in group)):
-            tried = {**start, **dict(zip(group, pair, strict=True))}
-            found = least if tried == values else distance(tried)
-            if found < (1 - _GAIN) * least:
+            tried, most = {**start, **dict(zip(group, pair, strict=True))}, (1 - _GAIN) * least
+            if tried != values and (found := distance(tried, most)) < most:
                 values, least = tried, found
     return values
 
@@ -164,25 +168,40 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
 
 
-def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed) -> float:
-    """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events."""
-    replayed = replay_hpa(hpa, load, settings, sentences=False)
-    difference, _, real_pods = _areas(replayed, load)
-    events = abs(replayed.summary.scale_events - reality.summary.scale_events) / reality.summary.scale_events
-    return difference / real_pods + events / 5
+def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, most: float) -> float:
+    """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events.
 
-
-def _areas(replayed: Replayed, load: Load) -> tuple[float, float, float]:
-    """Return replicas x time of their difference, of a replay and of reality, where the real replicas are recorded."""
+    It is the mean of two replays, because the times of the real reconciliations are not known. It is infinite if it is
+    more than `most`, for which a replay need not end.
+    """
     assert load.replicas is not None
-    difference = own = real = 0.0
+    real_events, real_pods = reality.summary.scale_events, reality.summary.pod_hours * _HOUR_MS
+    distance = 0.0
+    for phase in (0, sync_period_ms(hpa, settings) // 2):
+        events = 0
+        for step in simulate(
+            hpa, load, dataclasses.replace(settings, offset_ms=settings.offset_ms + phase), merge=True
+        ):
+            for start_ms, end_ms, value in load.replicas.segments(step.time_ms, step.end_ms):
+                if not math.isnan(value):
+                    distance += abs(step.desired_replicas - value) * (end_ms - start_ms) / real_pods / 2
+            if distance > most:
+                return math.inf
+            events += step.desired_replicas != step.replicas
+        distance += abs(events - real_events) / real_events / 10
+    return distance
+
+
+def _pod_hours(replayed: Replayed, load: Load) -> float:
+    """Return the relative difference of the pod-hours, where the real replicas are recorded."""
+    assert load.replicas is not None
+    own = real = 0.0
     for start_ms, end_ms, replicas in replayed.replicas:
         for from_ms, to_ms, value in load.replicas.segments(start_ms, end_ms):
             if not math.isnan(value):
-                difference += abs(replicas - value) * (to_ms - from_ms)
                 own += replicas * (to_ms - from_ms)
                 real += value * (to_ms - from_ms)
-    return difference, own, real
+    return own / real - 1
 
 
 def _words(name: str) -> str:
