@@ -86,7 +86,7 @@ def validate_metric_source(spec: MetricSpec) -> MetricError | None:
     """Return the error of an invalid `spec`, whose metric is not fetched; None if it is valid."""
     source = spec.source
     if isinstance(source, InvalidMetric):
-        return _failure(spec, f"unknown metric source type {quote(spec.type)}", invalid_source=True)
+        return _failure(spec, f"unknown metric source type {quote(spec.type)}")
     no_target = None
     if _target(spec) is None:
         text = next(text for type_, text in _NO_TARGET.items() if isinstance(source, type_))

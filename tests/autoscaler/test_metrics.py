@@ -2,19 +2,11 @@
 
 import pytest
 
-from autoscaler.core.metrics import compute_replicas_for_metric, pod_samples
-from autoscaler.core.model import (
-    ContainerResourceMetric,
-    ResourceMetric,
-)
-from autoscaler.core.observation import (
-    MetricError,
-    PodUsage,
-    ResourceResponse,
-    ValuesResponse,
-)
+from autoscaler.core.metrics import compute_replicas_for_metric, pod_samples, validate_metric_source
+from autoscaler.core.model import ContainerResourceMetric, MetricSpec, MetricTarget, ResourceMetric
+from autoscaler.core.observation import MetricError, PodUsage, ResourceResponse, ValuesResponse
 from autoscaler.core.replica_calculator import ReplicaCalculator, Tolerances
-from tests.autoscaler.simulated_cluster import NOW, pods_metric
+from tests.autoscaler.simulated_cluster import NOW, external_metric, pods_metric
 
 
 def values(response: ResourceResponse, metric: ResourceMetric) -> dict[str, int]:
@@ -44,3 +36,25 @@ def test_response_of_another_metric_type_is_a_bug() -> None:
     )
     with pytest.raises(ValueError, match="PodsMetric has no response of its kind but ValuesResponse"):
         compute_replicas_for_metric(pods_metric(1), ValuesResponse(values=(1,)), calculator, namespace="default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        (MetricSpec("Weather"), 'unknown metric source type "Weather"'),
+        (
+            pods_metric(100).with_target(MetricTarget("AverageValue")),
+            "failed to get pods metric value: invalid pods metric source: no average value target was set",
+        ),
+        (
+            external_metric(100).with_target(MetricTarget("Value")),
+            "failed to get queue external metric value: invalid external metric source: neither a value target nor an "
+            "average value target was set",
+        ),
+    ],
+    ids=["unknown type", "pods without a target", "external without a target"],
+)
+def test_error_of_an_invalid_source_says_what_is_wrong(spec: MetricSpec, error: str) -> None:
+    failure = validate_metric_source(spec)
+    assert failure is not None
+    assert failure.error == error
