@@ -133,21 +133,22 @@ async def _measure(bench: Bench, count: int, seconds: float, *, forecast: bool) 
         )
 
 
-async def _measured(folder: Path, count: int, seconds: float) -> list[Row]:
-    async with opened(folder, real_time=False, prometheus=_prometheus) as bench:
+async def _measured(folder: Path, count: int, seconds: float, *, real_time: bool) -> list[Row]:
+    async with opened(folder, real_time=real_time, prometheus=_prometheus) as bench:
         return [await _measure(bench, count, seconds, forecast=forecast) for forecast in (False, True)]
 
 
 @click.command(help=__doc__)
 @click.option("--forecasts", type=click.IntRange(1, 200), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Of the measurement.")
+@click.option("--real-time", is_flag=True, help="Give adapters real-time priority; needs root. For busy machines.")
 @click.option(
     "--output", type=click.Path(path_type=Path), default=Path("bench-forecast-costs.jsonl"), show_default=True
 )
-def main(*, forecasts: int, seconds: float, output: Path) -> None:
+def main(*, forecasts: int, seconds: float, real_time: bool, output: Path) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = run(_measured(Path(folder), forecasts, seconds))
+        rows = run(_measured(Path(folder), forecasts, seconds, real_time=real_time))
     show(f"{forecasts} metrics without and with forecasts", rows)
     write_lines(output, rows)
 

@@ -39,24 +39,11 @@ class Forecast:
     """On how many of these days the forecast was served."""
 
     @property
-    def written(self) -> Sequence[str]:
-        """The options of a rule: `horizon: 5m`, and what is not the default."""
-        default = ForecastOptions(horizon=self.options.horizon)
-        found = [f"horizon: {_duration(self.options.horizon)}"]
-        if self.options.history != default.history:
-            found.append(f"history: {_duration(self.options.history)}")
-        found += [f"timezone: {self.options.timezone}"] if self.options.timezone != default.timezone else []
-        found += [f"ceiling: {self.options.ceiling:g}"] if self.options.ceiling != default.ceiling else []
-        found += [f"gate: {self.options.gate:.3%}"] if self.options.gate != default.gate else []
-        return found
-
-    @property
     def note(self) -> str:
         """What was forecast, in a sentence."""
-        horizon, history = _duration(self.options.horizon), _duration(self.options.history)
         text = (
-            f"HPAs see the forecast of {self.key}: the highest value expected within {horizon}, never less than the"
-            f" present one, by up to {history} of history in {self.options.timezone}."
+            f"HPAs see the forecast of {self.key} ({self.options.text}): the highest value expected within the horizon,"
+            " never less than the present one."
         )
         if not self.options.gate:
             return text
@@ -65,13 +52,6 @@ class Forecast:
         unknown = next((f"; {each.text}" for each in self.judgements if each.saved is None), "")
         count = f"{self.days} of {len(self.judgements)} days"
         return f"{text} The gate of {self.options.gate:.1%} let it be served on {count}{found}{unknown}."
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration as Prometheus writes it."""
-    units = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
-    unit, length = next((unit, length) for unit, length in units if seconds % length == 0)
-    return f"{seconds / length:g}{unit}"
 
 
 def parse_forecast(text: str) -> tuple[str, ForecastOptions]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -39,6 +39,8 @@ class ForecastOptions:
     proportion, once the load has been above these days for most of an hour."""
     gate: float = 0.03
     """The share of pod-hours that forecasts must have saved in the last days to be served; 0: always served."""
+    text: str = field(default="", compare=False)
+    """As it was given, such as `horizon: 5m, timezone: Europe/Berlin`."""
 
     @property
     def zone(self) -> ZoneInfo:
@@ -54,7 +56,7 @@ def read_options(entries: Mapping[str, object]) -> ForecastOptions:
     Raises:
         ValueError: an option is invalid; the message begins with its key.
     """
-    values: dict[str, object] = {}
+    values: dict[str, object] = {"text": ", ".join(f"{key}: {value}" for key, value in entries.items())}
     for key, value in entries.items():
         if key not in _READERS:
             raise ValueError(f"unknown key `{key[:40]}`; there are {', '.join(_READERS)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,34 +39,41 @@ class Compared:
         return with_load(*unseen)
 
     @property
+    def saved(self) -> tuple[float, float, float]:
+        """The share of pod-hours that forecasts save on unseen days, and the interval that it is surely in."""
+        costs = [each.pod_hours for each, _ in self.pairs], [each.pod_hours for _, each in self.pairs]
+        return saved(*costs), *saved_interval(*costs)
+
+    @property
     def saves(self) -> bool:
         """Whether forecasts surely save pod-hours, or overload with `--objective overload`, on unseen days."""
-        costs = self._costs()
-        return (
-            self.forecast.verdict is Verdict.BETTER
-            and saved(*costs) >= LEAST_GAIN
-            and saved_interval(*costs)[0] >= SURE_GAIN
-        )
+        share, low, _ = self.saved
+        return self.forecast.verdict is Verdict.BETTER and share >= LEAST_GAIN and low >= SURE_GAIN
 
     def verdict(self) -> list[str]:
         """Return the verdict in a few sentences."""
-        names = " and ".join(each.key for each in self.forecast.load.forecasts)
-        costs, pairs = self._costs(), self.pairs
+        forecasts = self.forecast.load.forecasts
+        names = " and ".join(each.key for each in forecasts)
+        if self.forecast.verdict is Verdict.TOO_FEW_DAYS:
+            first = f"Whether a forecast of {names} saves is not known: there are too few days."
+        elif self.saves:
+            options = " and ".join(dict.fromkeys(f"`forecast: {{{each.options.text}}}`" for each in forecasts))
+            first = f"A forecast of {names} saves here: write {options} in its rule."
+        else:
+            first = f"No forecast of {names}: it does not save here."
+        pairs, (share, low, high) = self.pairs, self.saved
         ours, plain = total([each for each, _ in pairs]), total([each for _, each in pairs])
-        low, high = saved_interval(*costs)
         interval = f" ({low:.1%} to {high:.1%})" if len(pairs) >= LEAST_DAYS_OF_INTERVAL else ""
         fewer = sum(each.pod_hours < other.pod_hours for each, other in pairs)
         effect = (
             f"The best HPA with it against the best one without, on {self.plain.days.count(len(pairs))} that neither "
             f"has seen: {report.changes_of(self.forecast, ours, plain)}."
         )
-        sure = f"Pod-hours saved by the forecast: {saved(*costs):.1%}{interval}; fewer on {fewer} of {len(pairs)} days."
-        if self.forecast.verdict is Verdict.TOO_FEW_DAYS:
-            return [f"Whether a forecast of {names} saves is not known: there are too few days.", effect, sure]
-        if self.saves:
-            options = ", ".join(dict.fromkeys(_written(self.forecast)))
-            return [f"A forecast of {names} saves here: write `forecast: {{{options}}}` in its rule.", effect, sure]
-        return [f"No forecast of {names}: it does not save here.", effect, sure]
+        return [
+            first,
+            effect,
+            f"Pod-hours saved by the forecast: {share:.1%}{interval}; fewer on {fewer} of {len(pairs)} days.",
+        ]
 
     def text(self) -> str:
         """Return the report, with the recommended HPA as YAML."""
@@ -74,19 +81,15 @@ class Compared:
 
     def json(self) -> dict[str, Any]:
         """Return the verdict for `report.json`."""
-        pairs = self.pairs
-        low, high = saved_interval(*self._costs())
-        interval = (low, high) if len(pairs) >= LEAST_DAYS_OF_INTERVAL else (None, None)
+        pairs, (share, low, high) = self.pairs, self.saved
+        is_sure = len(pairs) >= LEAST_DAYS_OF_INTERVAL
         kind = "saves" if self.saves else "does-not-save"
         return {
             "verdict": "too-few-days" if self.forecast.verdict is Verdict.TOO_FEW_DAYS else kind,
-            "savedPodHours": {"share": saved(*self._costs()), "low": interval[0], "high": interval[1]},
+            "savedPodHours": {"share": share, "low": low if is_sure else None, "high": high if is_sure else None},
             "without": report.json_figures([each for _, each in pairs]),
             "with": report.json_figures([each for each, _ in pairs]),
         }
-
-    def _costs(self) -> tuple[list[float], list[float]]:
-        return [each.pod_hours for each, _ in self.pairs], [each.pod_hours for _, each in self.pairs]
 
 
 def compare_forecast(
@@ -105,7 +108,3 @@ def compare_forecast(
         allowed = max(total(plain.given.days).overload_ratio, LEAST_OVERLOAD)
         options = dataclasses.replace(options, goal=dataclasses.replace(goal, max_overload=allowed))
     return Compared(plain, tune(file, load, settings, options, on_progress=on_progress))
-
-
-def _written(tuned: Tuned) -> Sequence[str]:
-    return [text for each in tuned.load.forecasts for text in each.written]

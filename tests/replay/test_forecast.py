@@ -95,7 +95,7 @@ def test_without_history_before_the_beginning_the_metric_is_plain_and_a_note_say
     found = replayed(hpa, load, "--forecast", "5m", "--summary-only")
     assert found["replays"][0]["summary"] == found["withoutForecast"]["summary"]
     note = found["notes"][1]
-    assert note.startswith(f"HPAs see the forecast of {METRIC}: the highest value expected within 5m, never less than ")
+    assert note.startswith(f"HPAs see the forecast of {METRIC} (horizon: 5m): the highest value expected within the ")
     assert note.endswith(
         "; whether it saves is not known: 0.0 days can be replayed after the first 3, and at least 2 are needed."
     )
@@ -109,7 +109,7 @@ def test_gate_keeps_a_forecast_from_being_served_that_would_not_have_saved(tmp_p
     assert "The gate of 3.0% let it be served on 0 of 1 days" in gated["notes"][1]
     ungated = replayed(hpa, load, *flags, f"{METRIC}=5m,gate=off,timezone=Asia/Tokyo,history=1w")
     assert ungated["replays"][0]["summary"] != ungated["withoutForecast"]["summary"]
-    assert ungated["notes"][1].endswith("by up to 1w of history in Asia/Tokyo.")
+    assert "(horizon: 5m, gate: off, timezone: Asia/Tokyo, history: 1w): the highest" in ungated["notes"][1]
 
 
 @pytest.mark.parametrize(
