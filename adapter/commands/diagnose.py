@@ -28,7 +28,7 @@ from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
 from adapter.diagnosis.forecasts import ForecastReader, ForecastReport
-from adapter.diagnosis.object_findings import object_findings
+from adapter.diagnosis.lint import object_findings
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Report, Severity
 from adapter.metrics.forward import Forwarder

@@ -12,7 +12,7 @@ from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.diagnosis.checker import RuleChecker
 from adapter.serving.rule_sets import RuleSets, Shared
-from adapter.ui.sources import RulesFileState, Sources
+from adapter.ui.reports import RulesFileState, Sources
 from kube.serving.delegated import DelegatedAuth
 
 

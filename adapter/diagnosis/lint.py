@@ -1,11 +1,15 @@
-"""Findings about a rules file alone, without Prometheus."""
+"""Findings about a rules file alone, without Prometheus, and about rules in objects, with the names of their fields."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
+from promql_parser import VectorSelector
 
 from adapter.diagnosis.query_lint import (
     lint_custom_query,
@@ -15,11 +19,13 @@ from adapter.diagnosis.query_lint import (
     lint_short_query,
 )
 from adapter.diagnosis.report import Finding, error, warning
-from adapter.diagnosis.series_names import SeriesNames
 from adapter.gil import releasing_gil
 from adapter.metrics.resource_metrics import missing_resource_labels
+from adapter.promql import PromqlError, matcher_sign, matchers, parse
 from adapter.rules import AnyRule, QueryRule, ResourceRules, Rule, RulesFile, ScheduleRule
+from adapter.rules.goregex import GoRegex, GoRegexError
 from adapter.rules.naming import NAMESPACES
+from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 
 _Resources = Mapping[GroupResource, ResourceInfo | None]
@@ -224,3 +230,74 @@ def _lint_resource_rules(rules: ResourceRules) -> Iterator[Finding]:
     for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
         for resource in missing_resource_labels(rule):
             yield error("no-resource", f"{key}.resources", f"no label maps to {resource}; add one to overrides")
+
+
+# A list of names, or names with a list in one group: ^(a|b)_total$
+_LIST = re.compile(r"[\w:]+(?:\|[\w:]+)*|\^[\w:]+|[\w:]+\$|\^[\w:]+\$", re.ASCII)
+_GROUP = re.compile(r"\^?([\w:]*)\((?:\?:)?([\w:|]*)\)([\w:]*)\$?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesNames:
+    """The names of series that a seriesQuery can find: all of them, or None if the text does not list them."""
+
+    names: tuple[str, ...] | None = None
+    _patterns: tuple[tuple[GoRegex, bool], ...] = ()
+
+    @classmethod
+    def of(cls, series_query: str) -> SeriesNames:
+        """Parse a selector. If it cannot be parsed, the names are unknown."""
+        try:
+            tree = parse(series_query)
+            if not isinstance(tree, VectorSelector):
+                return cls()
+            names: tuple[str, ...] | None = None
+            patterns = []
+            for sign, text in [(matcher_sign(one), one.value) for one in matchers(tree) if one.name == "__name__"]:
+                if sign == "=":
+                    names = (text,)
+                elif sign == "=~":
+                    names = _listed(text) if names is None else names
+                pattern = text if sign in ("=~", "!~") else re.escape(text)
+                patterns.append((GoRegex(f"^(?:{pattern})$"), sign in ("=", "=~")))
+        except (PromqlError, GoRegexError):
+            return cls()
+        known = cls(None, tuple(patterns))
+        return known if names is None else cls(tuple(filter(known.can_be, names)), known._patterns)
+
+    def can_be(self, name: str) -> bool:
+        """Return whether the selector can find a series of this name."""
+        if self.names is not None and name not in self.names:
+            return False
+        return all(pattern.matches(name) == wanted for pattern, wanted in self._patterns)
+
+
+def _listed(pattern: str) -> tuple[str, ...] | None:
+    """Return the names that a pattern lists; None if it is more than a list."""
+    if _LIST.fullmatch(pattern):
+        return tuple(pattern.strip("^$").split("|"))
+    found = _GROUP.fullmatch(pattern)
+    return tuple(f"{found[1]}{middle}{found[3]}" for middle in found[2].split("|")) if found is not None else None
+
+
+_RESOURCES: Final = re.compile(r"^resources\b")
+_WITH_SPEC: Final = tuple(f"{kind} " for kind in (METRIC_RULE, CLUSTER_METRIC_RULE))
+
+
+def object_findings(rule: AnyRule, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings about a rule of an object; `where` is as "MetricRule shop/queue: spec.query".
+
+    The short form of a MetricRule has `labels` where that of the rules file has `resources`.
+    """
+    return tuple(_in_object(rule, finding) for finding in findings)
+
+
+def _in_object(rule: AnyRule, finding: Finding) -> Finding:
+    path, message = finding.where.removeprefix(rule.key).lstrip("."), finding.message
+    if rule.key.startswith(_WITH_SPEC):
+        if not isinstance(rule, Rule):
+            path = _RESOURCES.sub("labels", path)
+            message = message.replace("add one to resources", "add one to labels")
+        path = f"spec.{path}" if path else ""
+    where = f"{rule.key}: {path}" if path else rule.key
+    return msgspec.structs.replace(finding, where=where, message=message, about=about(rule))

@@ -16,9 +16,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.content.values import ExternalMetricValue, MetricValue, to_milli
 from adapter.deadlines import NO_DEADLINE, Deadline
-from adapter.diagnosis.existing import existing_series, what_exists
-from adapter.diagnosis.sample_ages import sample_age
-from adapter.diagnosis.several_values import several_values
+from adapter.diagnosis.query_notes import existing_series, sample_age, several_values, what_exists
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forward import Forwarder

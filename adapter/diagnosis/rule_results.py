@@ -13,8 +13,8 @@ from adapter.catalog.inventory import (
     custom_uses,
     external_uses,
 )
-from adapter.diagnosis.existing import added_matcher
 from adapter.diagnosis.lint import about
+from adapter.diagnosis.query_notes import added_matcher
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport, error, warning
 from adapter.gil import releasing_gil
 from adapter.planning.metric_queries import coalesced_query

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from adapter.catalog.rule_states import Reason, message_of, without_addresses
 from adapter.diagnosis.checker import CheckError, QueryRecord, RuleChecker
-from adapter.diagnosis.object_findings import object_findings
+from adapter.diagnosis.lint import object_findings
 from adapter.diagnosis.report import Finding, RuleReport, Severity
 from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusQueryError

@@ -19,7 +19,7 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 from adapter.rules.model import Merge, Policy
 from adapter.rules.naming import LabelTemplate
 from adapter.rules.strictyaml import RulesError
-from adapter.upstream.auth import Parameters, parameters
+from adapter.upstream.access import Parameters, parameters
 
 _T = TypeVar("_T")
 

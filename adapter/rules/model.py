@@ -35,7 +35,7 @@ from adapter.rules.naming import MetricNaming, ResourceNaming, SeriesFilter
 from adapter.rules.schedule_spec import Activation, ScheduleSpec
 from adapter.schedules.schedule import Schedule
 from adapter.upstream import Auth, ServerAccess
-from adapter.upstream.auth import Parameters
+from adapter.upstream.access import Parameters
 from kube.api.mapping import GroupResource
 
 _SHOWN_QUERY = 80

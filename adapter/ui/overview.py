@@ -20,8 +20,7 @@ from adapter.rules import AnyRule, Rule
 from adapter.rules.model import shortened
 from adapter.telemetry import Numbers
 from adapter.ui.formatting import element_id, rounded_age, rule_title
-from adapter.ui.reports import Reports
-from adapter.ui.sources import Sources
+from adapter.ui.reports import Reports, Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import Rows, View
 from kube.web.templates import Templates

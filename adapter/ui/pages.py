@@ -28,14 +28,11 @@ from aiohttp import web
 
 from adapter.forecasts.options import number_text
 from adapter.rules.objects import ObjectName
-from adapter.ui.forecast_picture import HEIGHT, WIDTH
 from adapter.ui.formatting import age_text, metric_target, object_url, rule_url, time_text
 from adapter.ui.metric_page import MetricForm, metric_view
-from adapter.ui.object_pages import object_view, objects_view
 from adapter.ui.overview import SECTIONS, Overview
-from adapter.ui.reports import Reports
-from adapter.ui.rule_page import RESOURCE_RULES, resource_rules_view, rule_view
-from adapter.ui.sources import Sources
+from adapter.ui.reports import Reports, Sources
+from adapter.ui.rule_page import RESOURCE_RULES, object_view, objects_view, resource_rules_view, rule_view
 from adapter.ui.trial import Trials, trial_view
 from kube.api.status import not_found
 from kube.security.authentication import User
@@ -122,7 +119,6 @@ class AdapterPages:
             metric_target=metric_target,
             number_text=number_text,
             object_url=object_url,
-            picture_size=(WIDTH, HEIGHT),
             rule_url=rule_url,
             time_text=time_text,
         )

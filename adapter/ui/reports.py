@@ -1,31 +1,81 @@
-"""The reports of `check` and `explain` about the active rules, shared by all open pages.
+"""What the pages read, at each request, from the adapter that runs in this process, and reports about its rules.
 
-Open pages request reports again and again, and each costs time and queries. So a report is made once for all pages that
-want it, it is valid for some seconds, and few are made at a time.
+Open pages request reports again and again, and each costs time and queries. So a report of `check` or `explain` is made
+once for all pages that want it, it is valid for some seconds, and few are made at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+import time
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from cachetools import TTLCache
 
 from adapter.diagnosis.check import check_rule, paused_findings, resource_reports, unknown
-from adapter.diagnosis.checker import CheckError
+from adapter.diagnosis.checker import CheckError, RuleChecker
 from adapter.diagnosis.explain import Target
-from adapter.diagnosis.lint import in_order
-from adapter.diagnosis.object_findings import object_findings
+from adapter.diagnosis.lint import in_order, object_findings
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Finding, RuleReport
+from adapter.forecasts.registry import Forecasts
+from adapter.prometheus import PrometheusOptions
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
 from adapter.serving.rule_sets import RuleSet
-from adapter.ui.sources import Sources
+from adapter.telemetry import RuleTelemetry
 from kube.aio.single_flight import SingleFlight
 from kube.api.status import service_unavailable
 from kube.web.explanation import Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesFileState:
+    """The rules file.
+
+    Attributes:
+        path: the file.
+        applied_at: when its rules became active, in seconds since the epoch.
+        problem: why the current file cannot be used, so that the last good rules stay active; None: it is in use.
+        gone: the metrics that the last reload removed, by API group.
+    """
+
+    path: str
+    applied_at: float
+    problem: str | None
+    gone: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The adapter's state.
+
+    Attributes:
+        active: returns the active rules.
+        rules_file: returns the state of the rules file.
+        telemetry: the metrics of rules.
+        default_server: the Prometheus of --prometheus-url.
+        rule_objects: the objects with rules.
+        forecasts: the forecasts of metrics.
+        rule_checker: checks rules of objects, and those that are tried.
+        relist_interval, freshness: see adapter.serving.rule_sets.Shared.
+        clock: returns seconds since the epoch.
+    """
+
+    active: Callable[[], RuleSet]
+    rules_file: Callable[[], RulesFileState]
+    telemetry: RuleTelemetry
+    default_server: PrometheusOptions
+    rule_objects: RuleObjects
+    forecasts: Forecasts
+    rule_checker: RuleChecker
+    relist_interval: float
+    freshness: float
+    clock: Callable[[], float] = time.time
+
 
 _T = TypeVar("_T")
 _Version: TypeAlias = tuple[str, Hashable]

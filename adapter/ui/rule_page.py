@@ -1,4 +1,4 @@
-"""The page of one rule: its text, series, metrics, examples and findings."""
+"""The pages of rules: of one in the rules file, the list of the objects with rules, and of one object."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from adapter.diagnosis.report import Finding, MetricReport, RuleReport, SeriesReport
-from adapter.rules import Rule
+from adapter.catalog.rule_states import Reason
+from adapter.diagnosis.report import Finding, MetricReport, ObjectReport, RuleReport, SeriesReport
+from adapter.rules import AnyRule, QueryRule, Rule
+from adapter.rules.objects import ObjectName
+from adapter.serving.debug_pages import object_report, object_reports
 from adapter.ui.formatting import rule_title, rule_yaml
-from adapter.ui.reports import Reports
-from adapter.ui.sources import Sources
+from adapter.ui.reports import Reports, Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import View
 
@@ -126,3 +128,64 @@ async def resource_rules_view(sources: Sources, reports: Reports) -> View:
 def examples_of(report: RuleReport) -> list[MetricReport]:
     """Return the metrics whose values were queried."""
     return [metric for metric in report.metrics if metric.example is not None]
+
+
+async def objects_view(sources: Sources, *, text: str, problems: bool, page: int) -> View:
+    """Return the objects that contain a text, and with `problems` those that are not served."""
+    everything = await object_reports(sources.rule_objects)
+    wanted = text.lower()
+    fitting = [one for one in everything if not (problems and one.reason == Reason.READY) and _has_text(one, wanted)]
+    return View(
+        values={
+            "view": paged(fitting, total=len(everything), text=text, page=page),
+            "problems": problems,
+            "enabled": sources.rule_objects.enabled,
+        }
+    )
+
+
+def _has_text(one: ObjectReport, wanted: str) -> bool:
+    name = f"{one.kind} {one.namespace}/{one.name}"
+    return not wanted or any(wanted in text.lower() for text in (name, one.reason, *one.metrics))
+
+
+async def object_view(sources: Sources, reports: Reports, name: ObjectName, *, number: int) -> View:
+    """Return what the page of an object shows, with what `check` says about its rule of a number.
+
+    Raises:
+        StatusError: 404.
+    """
+    state = sources.rule_objects.state(name)
+    if state is None:
+        raise not_found(f"there is no {name} with rules")
+    rules = state.object.rules
+    rule = rules[number] if number < len(rules) else None
+    report, problem = RuleReport("", ""), ""
+    findings: Sequence[Finding] = ()
+    if rule is not None:
+        try:
+            report, findings = await reports.object_rule(state.object, rule)
+        except StatusError as error:
+            problem = error.message
+    return View(
+        values={
+            "key": str(name),
+            "object": object_report(state),
+            "created": state.object.created,
+            "rules": [one.key for one in rules[:ROWS]],
+            "number": number,
+            "rule": rule,
+            "query": _query(rule),
+            "problem": problem or (state.message if rule is None else ""),
+            "findings": findings,
+            "examples": examples_of(report),
+            "links": False,
+        }
+    )
+
+
+def _query(rule: AnyRule | None) -> str:
+    """Return the PromQL of a rule; "" if it has none."""
+    if isinstance(rule, Rule):
+        return rule.query.source
+    return rule.query if isinstance(rule, QueryRule) else ""

@@ -14,8 +14,8 @@ from adapter.diagnosis.checker import CheckedRule, CheckError
 from adapter.diagnosis.report import Finding, MetricReport, RuleReport, Severity, warning
 from adapter.rules import RulesError, parse_rule
 from adapter.serving.rule_sets import RuleSet
+from adapter.ui.reports import Sources
 from adapter.ui.rule_page import examples_of, series_view
-from adapter.ui.sources import Sources
 from kube.api.mapping import GroupResource
 from kube.web.live import View
 

@@ -1,12 +1,10 @@
 """HTTP to upstream servers: Prometheus, and another metrics adapter.
 
-access              the address of a server, and how the adapter authenticates
-auth                the forms of `auth`: sigv4, google, azure, oauth2
+access              the address of a server, and how the adapter authenticates: sigv4, google, azure, oauth2
 credentials         TLS files, secrets in files, and `auth`: authenticates each request
-client              sends requests
-redaction           removes the credentials of a request from a server's error
+client              sends requests, and removes their credentials from a server's error
 credential_cache    keeps a credential that expires, and refreshes it ahead of time
-sigv4, google, azure, oauth2
+sigv4, tokens, oauth2
                     where the credentials come from
 
 The libraries of the clouds are optional (`milliscale[aws]`, `[azure]`, `[google]`). They are imported when the first
@@ -15,11 +13,19 @@ server that needs one is opened, in a thread, where all their blocking calls are
 
 from __future__ import annotations
 
-from adapter.upstream.access import CredentialsError, ServerAccess, UpstreamConfigError, header
-from adapter.upstream.auth import Auth, AzureAuth, GoogleAuth, OAuth2Auth, SigV4Auth
-from adapter.upstream.client import UpstreamClient
+from adapter.upstream.access import (
+    Auth,
+    AzureAuth,
+    CredentialsError,
+    GoogleAuth,
+    OAuth2Auth,
+    ServerAccess,
+    SigV4Auth,
+    UpstreamConfigError,
+    header,
+)
+from adapter.upstream.client import UpstreamClient, without_credentials
 from adapter.upstream.credentials import Credentials
-from adapter.upstream.redaction import without_credentials
 
 __all__ = [
     "Auth",

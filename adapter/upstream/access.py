@@ -1,16 +1,169 @@
-"""The address of an upstream server, and how the adapter authenticates there."""
+"""The address of an upstream server, and how the adapter authenticates there: the forms of `auth` in the rules file.
+
+Their names follow http_config and remote_write of Prometheus' configuration, in camel case.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
+from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.auth import Auth, check_proxy, url_parts
 from kube.api.config import RestConfig
+
+AZURE_SCOPE: Final = "https://prometheus.monitor.azure.com/.default"
+"""The scope of Azure Monitor workspaces in the public cloud."""
+GOOGLE_SCOPE: Final = "https://www.googleapis.com/auth/monitoring.read"
+"""The scope that queries of Google Cloud Managed Service for Prometheus need."""
+
+_WORD: Final = re.compile(r"[a-z0-9-]{1,64}")  # a part of what is signed
+_RESERVED: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
+
+
+class Parameters(tuple[tuple[str, str], ...]):
+    """Parameters of a query or a form, in the order of the file. A name may be repeated."""
+
+    __slots__ = ()
+
+
+def parameters(entries: Mapping[str, object]) -> Parameters:
+    """Parse a mapping of names to a text or a list of texts."""
+    out = []
+    for name, value in entries.items():
+        values = value if isinstance(value, list) else [value]
+        if not name or not all(isinstance(one, str) for one in values):
+            raise ValueError(f"{name}: expected text, or a list of texts")
+        out += [(name, str(one)) for one in values]
+    return Parameters(out)
+
+
+class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """One form of authentication."""
+
+
+class SigV4Auth(_Form, frozen=True, kw_only=True):
+    """Signature Version 4, for Amazon Managed Service for Prometheus.
+
+    Attributes:
+        region: the region of the workspace.
+        role_arn: a role to assume with the credentials of the pod; "" for none.
+        external_id: sent when the role is assumed; "" for none.
+        service: the name of the service to sign for.
+    """
+
+    region: str
+    role_arn: str = ""
+    external_id: str = ""
+    service: str = "aps"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        for name in ("region", "service"):
+            if not _WORD.fullmatch(getattr(self, name)):
+                raise ValueError(f"{name}: expected a name such as eu-west-1 or aps, got {getattr(self, name)!r}")
+        if self.role_arn and not (self.role_arn.startswith("arn:") and self.role_arn.isprintable()):
+            raise ValueError("roleArn: expected the ARN of a role, such as arn:aws:iam::123456789012:role/NAME")
+        if self.external_id and not self.role_arn:
+            raise ValueError("externalId: is sent when roleArn is assumed, and there is no roleArn")
+
+
+class GoogleAuth(_Form, frozen=True, kw_only=True):
+    """Google's application default credentials: the pod's identity, or the file in GOOGLE_APPLICATION_CREDENTIALS."""
+
+
+class AzureAuth(_Form, frozen=True, kw_only=True):
+    """Microsoft Entra ID: workload identity, managed identity, or a service principal in the environment.
+
+    Attributes:
+        client_id: of the identity; "": AZURE_CLIENT_ID, or else the node's own identity.
+        scope: what the token is for.
+    """
+
+    client_id: str = ""
+    scope: str = AZURE_SCOPE
+
+
+class OAuth2Auth(_Form, frozen=True, kw_only=True):
+    """OAuth 2.0 client credentials (RFC 6749, section 4.4).
+
+    Attributes:
+        token_url: where tokens are requested.
+        client_id: of the adapter.
+        client_secret_file: the client's secret, reloaded when the file changes.
+        scopes: what the token is for.
+        endpoint_params: further parameters of the token request.
+        ca_file: CAs that verify the certificate of the token URL; None for the system's.
+        proxy_url: a proxy for token requests; "" for none.
+    """
+
+    token_url: str
+    client_id: Annotated[str, msgspec.Meta(min_length=1)]
+    client_secret_file: Path
+    scopes: tuple[str, ...] = ()
+    endpoint_params: Parameters = Parameters()
+    ca_file: Path | None = None
+    proxy_url: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        parts = url_parts(self.token_url)
+        if parts is None or "@" in parts.netloc or parts.fragment:
+            raise ValueError("tokenUrl: expected a URL, such as https://login.example/oauth2/token, without a password")
+        if any(not scope or any(char.isspace() for char in scope) for scope in self.scopes):
+            raise ValueError("scopes: a scope has no spaces; write a list")
+        for name, _ in self.endpoint_params:
+            if name in _RESERVED:
+                raise ValueError(f"endpointParams: {name} is set by the adapter")
+        check_proxy(self.proxy_url)
+
+    def __repr__(self) -> str:
+        """Leave out `endpoint_params` and `proxy_url`, which may contain passwords."""
+        return f"OAuth2Auth(token_url={self.token_url!r}, client_id={self.client_id!r})"
+
+
+class Auth(_Form, frozen=True, kw_only=True):
+    """`auth` of a server: exactly one of the fields is set."""
+
+    sigv4: SigV4Auth | None = None
+    google: GoogleAuth | None = None
+    azure: AzureAuth | None = None
+    oauth2: OAuth2Auth | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is one."""
+        given = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"got {' and '.join(given)}" if given else "got none; an empty form is written as google: {}"
+            raise ValueError(f"expected exactly one of sigv4, google, azure and oauth2, {found}")
+
+
+def url_parts(text: str, schemes: Collection[str] = ("http", "https")) -> SplitResult | None:
+    """Return the parts of a URL with one of these schemes; None if the text is none."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable and not any(char.isspace() for char in text) else None
+
+
+def check_proxy(text: str) -> None:
+    """Check the URL of a proxy; "" is none.
+
+    Raises:
+        ValueError: it is none. The message does not contain it, because it may have a password.
+    """
+    parts = url_parts(text)
+    if text and (parts is None or parts.path not in ("", "/") or parts.query or parts.fragment):
+        raise ValueError("proxyUrl: expected the URL of a proxy, such as http://proxy.example:3128")
+
 
 Headers = CIMultiDict[str]
 

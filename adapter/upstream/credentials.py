@@ -20,9 +20,9 @@ from urllib.parse import urlencode, urlsplit
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.access import CredentialsError, Headers, OutgoingRequest, ServerAccess, UpstreamConfigError
-from adapter.upstream.auth import Auth
+from adapter.upstream.access import Auth, CredentialsError, Headers, OutgoingRequest, ServerAccess, UpstreamConfigError
 from adapter.upstream.credential_cache import CredentialCache, in_thread
+from adapter.upstream.tokens import azure_tokens, google_tokens
 from kube.process.files import FilesVersion
 
 _log = logging.getLogger(__name__)
@@ -194,13 +194,9 @@ def _scheme(auth: Auth, what: str) -> Scheme:
             # AWS refuses expired credentials with 403, too.
             return Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
         if auth.google is not None:
-            from adapter.upstream.google import GoogleTokens
-
-            issue = in_thread(GoogleTokens().issue, "Google", what)
+            issue = in_thread(google_tokens(), "Google", what)
         elif auth.azure is not None:
-            from adapter.upstream.azure import AzureTokens
-
-            issue = in_thread(AzureTokens(auth.azure).issue, "Azure", what)
+            issue = in_thread(azure_tokens(auth.azure), "Azure", what)
         else:
             from adapter.upstream.oauth2 import OAuth2Tokens
 

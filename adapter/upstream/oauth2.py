@@ -12,8 +12,7 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
-from adapter.upstream.access import CredentialsError, UpstreamConfigError
-from adapter.upstream.auth import OAuth2Auth
+from adapter.upstream.access import CredentialsError, OAuth2Auth, UpstreamConfigError
 from adapter.upstream.credential_cache import Issued
 from kube.aio.http import read_up_to
 

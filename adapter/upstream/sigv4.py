@@ -14,8 +14,7 @@ from botocore.config import Config
 from botocore.session import Session
 from yarl import URL
 
-from adapter.upstream.access import CredentialsError, OutgoingRequest
-from adapter.upstream.auth import SigV4Auth
+from adapter.upstream.access import CredentialsError, OutgoingRequest, SigV4Auth
 from adapter.upstream.credential_cache import Issued
 
 # botocore refreshes the pod's credentials itself when it is asked for them, which blocks. What it returns is valid for

@@ -27,7 +27,7 @@ from adapter.serving.debug_pages import DebugPages
 from adapter.serving.routes import Router
 from adapter.serving.rule_sets import RuleSet
 from adapter.ui.pages import AdapterPages
-from adapter.ui.sources import RulesFileState, Sources
+from adapter.ui.reports import RulesFileState, Sources
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Target

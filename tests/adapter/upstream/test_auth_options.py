@@ -14,7 +14,7 @@ from adapter.prometheus.errors import refusal
 from adapter.rules import RulesError
 from adapter.rules.reading import parse_rules
 from adapter.upstream import Auth, AzureAuth, GoogleAuth, OAuth2Auth, SigV4Auth
-from adapter.upstream.auth import AZURE_SCOPE
+from adapter.upstream.access import AZURE_SCOPE
 from tests.adapter.scripted_prometheus import scripted
 from tests.imports import imported
 

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, CredentialsError, OAuth2Auth
-from adapter.upstream.auth import Parameters
+from adapter.upstream.access import Parameters
 from adapter.upstream.oauth2 import OAuth2Tokens
 from playground.certs import CertificateAuthority
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
