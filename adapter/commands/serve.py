@@ -23,8 +23,8 @@ import asyncio
 import functools
 import logging
 import socket
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,6 @@ import aiohttp
 from adapter.catalog.listings import Listings
 from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
-from adapter.commands.pages import pages_served
 from adapter.commands.reload import RulesReloader
 from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
@@ -208,9 +207,7 @@ class _Adapter:
             registry=telemetry.registry,
             metrics_prefix="milliscale_adapter",
         )
-        self._pages = pages_served(
-            options, shared, self._rule_sets, self._rules_file, checker, auth=self._auth, registry=telemetry.registry
-        )
+        self._pages = self._pages_served(options, checker)
 
     async def run(self, stop: asyncio.Event, again: asyncio.Event) -> None:
         """Serve until `stop` is set and the shutdown delay is over, which `again` ends at once."""
@@ -243,6 +240,50 @@ class _Adapter:
                 for task in background:
                     task.cancel()
         _log.info("stopped")
+
+    @asynccontextmanager
+    async def _pages_served(self, options: ServeOptions, checker: RuleChecker) -> AsyncIterator[None]:
+        """Serve the web pages until the end of the context, if they have an address. Raises ListenError."""
+        if options.ui_address is None:
+            yield
+            return
+        # Imported only here: templates take memory.
+        from adapter.ui.pages import AdapterPages
+        from adapter.ui.reports import RulesFileState, Sources
+        from kube.web.event_stream import EventStreams
+        from kube.web.server import PageServer
+
+        rule_sets, rules_file = self._rule_sets, self._rules_file
+        sources = Sources(
+            active=lambda: rule_sets.current,
+            rules_file=lambda: RulesFileState(
+                path=str(options.config),
+                applied_at=rule_sets.applied_at,
+                problem=rules_file.problem,
+                gone=rule_sets.gone,
+            ),
+            telemetry=self._rule_telemetry,
+            default_server=options.prometheus.options,
+            rule_objects=self._rule_objects,
+            forecasts=self._forecasts,
+            rule_checker=checker,
+            relist_interval=options.catalog.relist_interval,
+            freshness=options.catalog.freshness,
+        )
+        auth = None if options.ui_address.is_loopback else self._auth
+        server = PageServer(
+            AdapterPages(sources, None if auth is None else auth.authorizer),
+            options.ui_address,
+            auth=auth,
+            registry=self._telemetry.registry,
+            metrics_prefix="milliscale_adapter_ui",
+            streams=EventStreams(options.settings.pages),
+        )
+        await server.start(server.bind())
+        try:
+            yield
+        finally:
+            await server.stop()
 
     def _forget(self, rules: Iterable[str]) -> None:
         """Remove what is known of rules that are gone."""

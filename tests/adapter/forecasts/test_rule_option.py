@@ -90,5 +90,5 @@ def test_schedule_has_no_forecast() -> None:
 
 
 def test_rules_without_forecasts_import_no_numpy() -> None:
-    serving = "import adapter.commands.serve, adapter.commands.pages, adapter.ui.pages, adapter.commands.diagnose"
+    serving = "import adapter.commands.serve, adapter.ui.pages, adapter.commands.diagnose"
     assert imported(serving, "adapter.forecasts.registry", "numpy") == {"adapter.forecasts.registry"}
