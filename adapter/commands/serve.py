@@ -262,7 +262,7 @@ class _Adapter:
                 problem=rules_file.problem,
                 gone=rule_sets.gone,
             ),
-            telemetry=self._rule_telemetry,
+            telemetry=self._telemetry.rules,
             default_server=options.prometheus.options,
             rule_objects=self._rule_objects,
             forecasts=self._forecasts,
