@@ -64,8 +64,7 @@ class Listing(msgspec.Struct, frozen=True):
         """The queue for fair use of the lists in flight: its namespace, else its own; None: they are not limited."""
         if self.owner == _FILE:
             return None
-        tenant = self.destination.tenant
-        return tenant.namespace if tenant is not None else f"*/{self.owner or self.selector}"
+        return self.destination.tenant.namespace or f"*/{self.owner or self.selector}"
 
 
 class RuleStates(Protocol[U_contra]):

@@ -33,7 +33,7 @@ _MAX_NAMES, _MAX_NAME = 10, 253
 def added_matcher(destination: Destination) -> str:
     """Return the matcher that is added to the queries of a destination, such as `namespace="shop"`; "" for none."""
     tenant = destination.tenant
-    return f"{label_text(tenant.label)}={quote(tenant.namespace)}" if tenant is not None and tenant.label else ""
+    return f"{label_text(tenant.label)}={quote(tenant.namespace)}" if tenant.label else ""
 
 
 async def existing_series(

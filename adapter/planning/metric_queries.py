@@ -36,6 +36,7 @@ import msgspec
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.gotemplate import Template, TemplateError
 from adapter.planning.vectors import ObjectLabels
+from adapter.prometheus.options import MAX_QUERY_BYTES
 from adapter.promql import Labels, alternation, any_of, groups_alike, label_text, separable_labels
 from adapter.rules import AnyRule, Merge, QueryRule, Rule
 from kube.values.fields import quote
@@ -269,7 +270,8 @@ class ObjectsQuery(msgspec.Struct, frozen=True):
         query = functools.partial(
             custom_query, rule.query, source, namespace=self.namespace, selector=self.selector, compact=True
         )
-        limit = rule.destination.max_query_bytes
+        server = rule.destination.server
+        limit = MAX_QUERY_BYTES if server is None else server.max_query_bytes
         plain = query(names=self.names, compact=False)
         if len(plain) <= _COMPACT_FROM and len(plain.encode()) <= limit:
             return Plan((plain,))

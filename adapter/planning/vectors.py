@@ -34,7 +34,6 @@ from adapter.prometheus import (
     PrometheusTimeout,
     QueryProgress,
     Sample,
-    Tenant,
     Vector,
     query_progress,
 )
@@ -277,7 +276,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         value = self.cached(key)
         if value is not None:
             return value
-        namespace = destination.tenant.namespace if destination.tenant is not None else current_namespace()
+        namespace = destination.tenant.namespace or current_namespace()
         return await self._slow_queries.wait(
             namespace,
             key,
@@ -295,7 +294,7 @@ class VectorCache(RefreshAheadCache[Vector]):
                 return await self.get((query, destination), fetch, deadline)
             except PrometheusBusy as error:
                 # This request shared a query of another namespace, whose queue is full.
-                if error.namespace == current_namespace() or destination.tenant is not None:
+                if error.namespace == current_namespace() or destination.tenant.namespace:
                     raise
             except TimeoutError as error:
                 raise PrometheusTimeout(f"no response within {left:.3g} s") from error
@@ -383,8 +382,8 @@ class VectorCache(RefreshAheadCache[Vector]):
 def _namespace(key: Hashable) -> str:
     """Return the namespace whose rule sends a query, the key of `VectorCache`; "" for a rule for all namespaces."""
     match key:
-        case (str(), Destination(tenant=Tenant(namespace=namespace))):
-            return namespace
+        case (str(), Destination(tenant=tenant)):
+            return tenant.namespace
     return ""
 
 

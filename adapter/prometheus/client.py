@@ -149,7 +149,7 @@ class PrometheusClient:
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        seconds = min(self._query_seconds, destination.max_seconds, deadline.remaining())
+        seconds = min(self._query_seconds, destination.tenant.query_seconds, deadline.remaining())
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to 0, which some servers interpret as no limit.
@@ -167,9 +167,9 @@ class PrometheusClient:
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        seconds = min(self._query_seconds, destination.max_seconds)
+        seconds = min(self._query_seconds, destination.tenant.query_seconds)
         times = {"start": str(start), "end": str(end), "step": str(step), "timeout": f"{seconds:.3f}"}
-        receive = functools.partial(self._receive_range, destination.max_samples)
+        receive = functools.partial(self._receive_range, destination.tenant.max_samples)
         with self._timed("/api/v1/query_range"):
             try:
                 async with self._upstream.slot():
@@ -191,7 +191,7 @@ class PrometheusClient:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
         parameters = {"match[]": selector, "start": str(float(start)), "end": str(float(end))}
-        seconds = min(self._settings.list_seconds, destination.max_seconds)
+        seconds = min(self._settings.list_seconds, destination.tenant.query_seconds)
         async with self._listing:
             with self._timed("/api/v1/series"):
                 found = await _bounded(seconds, self._series(parameters, destination))
@@ -201,12 +201,12 @@ class PrometheusClient:
 
     async def _series(self, parameters: dict[str, str], destination: Destination) -> tuple[Series, ...]:
         """List series; if they are too many for the server (VictoriaMetrics: 30,000), the names with each label."""
-        headers, max_series = destination.headers, destination.max_samples
+        headers, max_series = destination.headers, destination.tenant.max_samples
         receive = functools.partial(self._receive_series, max_series)
         try:
             return await self._request("series", parameters, headers, receive)
         except PrometheusQueryError as error:
-            if max_series is not None or not _TOO_MANY.search(str(error)):
+            if destination.tenant.namespace or not _TOO_MANY.search(str(error)):
                 raise
             labels = await self._request("labels", parameters, headers, self._receive_names)
             if len(labels) > _MAX_LABELS:
@@ -239,7 +239,7 @@ class PrometheusClient:
             async with self._upstream.slot():
                 progress.since = asyncio.get_running_loop().time()
                 started = time.monotonic()
-                receive = functools.partial(self._receive_result, key, destination.max_samples)
+                receive = functools.partial(self._receive_result, key, destination.tenant.max_samples)
                 result = await self._request("query", parameters, headers, receive)
                 return dataclasses.replace(result, seconds=time.monotonic() - started)
         except QueueFullError as error:
@@ -277,7 +277,7 @@ class PrometheusClient:
                 raise refusal(response.status, without_credentials(body, response.request_info.headers))
             return await receive(response)
 
-    async def _receive_result(self, query: int, max_samples: int | None, response: aiohttp.ClientResponse) -> Vector:
+    async def _receive_result(self, query: int, max_samples: float, response: aiohttp.ClientResponse) -> Vector:
         """Read the response to an instant query; `query` is its hash."""
         body = await read_up_to(response, _SHORT)
         if len(body) <= _SHORT:
@@ -287,7 +287,7 @@ class PrometheusClient:
         return await read_list(reader, response, body, self._budget, limit=self._settings.response_bytes)
 
     async def _receive_range(
-        self, max_samples: int | None, response: aiohttp.ClientResponse
+        self, max_samples: float, response: aiohttp.ClientResponse
     ) -> tuple[list[RangeSeries], Notices]:
         body = await _whole_body(response, _MAX_RANGE)
         decoded = functools.partial(decode_range, response.status, body, max_samples=max_samples)
@@ -297,7 +297,7 @@ class PrometheusClient:
             await share.take(_RANGE_MEMORY * len(body))
             return await asyncio.to_thread(decoded)
 
-    async def _receive_series(self, max_series: int | None, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
+    async def _receive_series(self, max_series: float, response: aiohttp.ClientResponse) -> tuple[Series, ...]:
         reader = SeriesReader(max_series=max_series, max_names=self._settings.names)
         found = await read_list(reader, response, b"", self._budget, limit=self._settings.list_bytes)
         self._check(reader.notices)

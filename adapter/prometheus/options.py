@@ -18,7 +18,7 @@ DEFAULT_SERVER = "default"
 """The name of the server of --prometheus-url."""
 
 # VictoriaMetrics refuses longer queries unless told otherwise (-search.maxQueryLen); Prometheus has no such limit.
-_MAX_QUERY_BYTES = 16 * 1024
+MAX_QUERY_BYTES = 16 * 1024
 # Prometheus executes 20 queries at a time by default (--query.max-concurrency), those of dashboards and rules included.
 DEFAULT_CONNECTIONS = 16
 # The parameters that the adapter and replay send.
@@ -51,7 +51,7 @@ class PrometheusOptions(ServerAccess):
     verb: str = "GET"
     query_timeout: float | None = None
     connections: int = DEFAULT_CONNECTIONS
-    max_query_bytes: int = _MAX_QUERY_BYTES
+    max_query_bytes: int = MAX_QUERY_BYTES
     tenants: bool = False
     partial_responses: PartialResponses = "fail"
     query_parameters: tuple[tuple[str, str], ...] = ()
@@ -81,17 +81,16 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """The namespace that a query is made for, and what it may do.
 
     Attributes:
-        namespace: the namespace.
+        namespace: the namespace; "" for the rules file, which may do everything.
         label: the label that every selector of the query gets, with the namespace as its value; "" for none.
-        query_seconds: the longest that a query or a list of series may take; None for the server's own timeout.
-        max_samples: the most samples that a result may have, and the most series that a list may have; None for no
-            limit.
+        query_seconds: the longest that a query or a list of series may take.
+        max_samples: the most samples that a result may have, and the most series that a list may have.
     """
 
     namespace: str
     label: str = ""
-    query_seconds: float | None = None
-    max_samples: int | None = None
+    query_seconds: float = math.inf
+    max_samples: float = math.inf
 
 
 class Destination(msgspec.Struct, frozen=True):
@@ -100,27 +99,12 @@ class Destination(msgspec.Struct, frozen=True):
     Attributes:
         server: a server of the rules file, or None for the one of --prometheus-url.
         headers: sent with this rule's requests; they replace the server's headers of the same names.
-        tenant: restricts the queries of a namespace's own rules; None for those of the rules file.
+        tenant: restricts the queries of a namespace's own rules.
     """
 
     server: PrometheusOptions | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    tenant: Tenant | None = None
-
-    @property
-    def max_query_bytes(self) -> int:
-        """The longest query that the server takes."""
-        return self.server.max_query_bytes if self.server is not None else _MAX_QUERY_BYTES
-
-    @property
-    def max_seconds(self) -> float:
-        """The longest that a request of the tenant may take."""
-        return (self.tenant.query_seconds if self.tenant is not None else None) or math.inf
-
-    @property
-    def max_samples(self) -> int | None:
-        """The most samples or series that the tenant may get."""
-        return self.tenant.max_samples if self.tenant is not None else None
+    tenant: Tenant = Tenant(namespace="")
 
 
 DEFAULT_DESTINATION = Destination()

@@ -8,6 +8,7 @@ about what could not be read: of a store, of a server for remote read, or beyond
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
 
-def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Vector:
+def decode(status: int, body: bytes, *, max_samples: float = math.inf) -> Vector:
     """Decode the response to an instant query, by its HTTP status and whole body.
 
     Raises:
@@ -143,7 +144,7 @@ def decode(status: int, body: bytes, *, max_samples: int | None = None) -> Vecto
     return Vector(tuple(sorted(found, key=sample_order)), memory, is_scalar=is_scalar, notices=notices)
 
 
-def decode_range(status: int, body: bytes, *, max_samples: int | None = None) -> tuple[list[RangeSeries], Notices]:
+def decode_range(status: int, body: bytes, *, max_samples: float = math.inf) -> tuple[list[RangeSeries], Notices]:
     """Decode the response to a range query, by its HTTP status and whole body.
 
     Raises:
@@ -172,7 +173,7 @@ class VectorReader(ListReader[Vector]):
     # Inside a string this cannot match: a quote there follows a backslash, and no word follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"(?:metric|value|histogram)"\s*:')
 
-    def __init__(self, *, max_samples: int | None = None) -> None:
+    def __init__(self, *, max_samples: float = math.inf) -> None:
         """A result of more than `max_samples` is a PrometheusResultError."""
         super().__init__()
         self._samples: list[Sample] = []
@@ -245,9 +246,9 @@ def _decoded(entries: bytes | msgspec.Raw) -> list[Sample]:
     return samples
 
 
-def _check_number(samples: int, most: int | None) -> None:
-    """Raise PrometheusResultError if a result has more samples than it may have; None: any number."""
-    if most is not None and samples > most:
+def _check_number(samples: int, most: float) -> None:
+    """Raise PrometheusResultError if a result has more samples than it may have."""
+    if samples > most:
         raise PrometheusResultError(
             f"the result has more than {most} samples, the limit of --tenant-max-samples; aggregate more, as by sum()"
         )

@@ -76,11 +76,11 @@ class SeriesReader(ListReader[tuple[Series, ...]]):
     # Inside a string this cannot match: only white space or punctuation follows a closing quote.
     next = re.compile(rb'\}\s*,\s*(\{)\s*"[^\s,:\]}"]')
 
-    def __init__(self, *, max_series: int | None = None, max_names: int = DEFAULTS.prometheus.names) -> None:
+    def __init__(self, *, max_series: float = math.inf, max_names: int = DEFAULTS.prometheus.names) -> None:
         """A list of more than `max_series` is a PrometheusResultError, one of more than `max_names` a bad response."""
         super().__init__()
         self._max_names = max_names
-        self._left = math.inf if max_series is None else max_series
+        self._left = max_series
         self._max_series = max_series
         self._labels: dict[str, set[str]] = {}
         self.notices = Notices()

@@ -120,7 +120,7 @@ class PrometheusServers:
             PrometheusQueryError: it cannot be restricted, or the destination is none that a tenant may have. Headers
                 could name another tenant of the server, such as X-Scope-OrgID of Mimir.
         """
-        if destination.tenant is None:
+        if not destination.tenant.namespace:
             return query
         if destination.headers:
             raise PrometheusQueryError("the rules of a namespace cannot set headers")
@@ -136,7 +136,7 @@ class PrometheusServers:
         entry = self._entry(options)
         entry.users += 1
         try:
-            with for_namespace(tenant.namespace) if tenant is not None else contextlib.nullcontext():
+            with for_namespace(tenant.namespace) if tenant.namespace else contextlib.nullcontext():
                 yield entry.client
         finally:
             entry.users -= 1
@@ -160,9 +160,9 @@ class PrometheusServers:
                 self._on_gone(options.name)
 
 
-def sent_query(query: str, tenant: Tenant | None) -> str:
+def sent_query(query: str, tenant: Tenant) -> str:
     """Return the text that is sent for a query; the query itself, if it is refused."""
-    if tenant is None or not tenant.label:
+    if not tenant.label:
         return query
     result = _restricted((query, tenant.label, tenant.namespace, False))
     return query if isinstance(result, PromqlError) else result

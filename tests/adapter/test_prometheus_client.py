@@ -172,7 +172,7 @@ async def test_only_short_responses_are_decoded_at_once(
     at_once: list[int] = []
     from_results = results.decode
 
-    def note(status: int, body: bytes, *, max_samples: int | None) -> object:
+    def note(status: int, body: bytes, *, max_samples: float) -> object:
         at_once.append(len(body))
         return from_results(status, body, max_samples=max_samples)
 

@@ -62,7 +62,7 @@ def test_short_rule_of_a_namespace_is_restricted_to_it() -> None:
 
 def test_cluster_metric_rule_is_not_restricted() -> None:
     rule = the_rule(read({**QUEUE, "headers": {"X-Scope-OrgID": "a"}, "prometheus": "theirs"}, namespace=""))
-    assert (rule.namespace, rule.destination.tenant) == ("", None)
+    assert (rule.namespace, rule.destination.tenant.namespace) == ("", "")
     assert rule.destination.headers == (("X-Scope-OrgID", "a"),)
 
 
@@ -151,7 +151,7 @@ def test_rules_of_a_config_map_have_their_places_as_keys() -> None:
 
 def test_rules_of_a_config_map_in_the_namespace_of_the_adapter_are_not_restricted() -> None:
     found = config_map(RULES_TEXT, namespace="milliscale")
-    assert {(rule.namespace, rule.destination.tenant) for rule in found.rules} == {("", None)}
+    assert {(rule.namespace, rule.destination.tenant.namespace) for rule in found.rules} == {("", "")}
 
 
 @pytest.mark.parametrize(
