@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from adapter.commands.config_page import flags_of
 from adapter.commands.flags import (
     ServeOptions,
     catalog_flags,
@@ -24,6 +23,7 @@ from adapter.commands.flags import (
 )
 from adapter.commands.ignored_flags import IGNORED
 from adapter.commands.rule_object_flags import rule_object_flags
+from adapter.commands.serve import flags_of
 from adapter.commands.serve import serve as run_server
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules

@@ -27,11 +27,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import click
 
 from adapter.catalog.listings import Listings
-from adapter.commands.config_page import config_page
 from adapter.commands.flags import ServeOptions
 from adapter.commands.reload import RulesReloader
 from adapter.diagnosis.checker import RuleChecker
@@ -42,7 +43,8 @@ from adapter.prometheus import MemoryBudget, PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.status import checked_verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
-from adapter.rules import RulesFile
+from adapter.rules import RulesError, RulesFile, strictyaml
+from adapter.rules.reading import decode_rules, read_text
 from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.serving.server import RequestServer, error_response
 from adapter.telemetry import Telemetry, condition_counts, rule_object_counts
@@ -51,7 +53,7 @@ from kube.api.client_metrics import ClientMetrics
 from kube.api.config import client_socket
 from kube.api.mapping import RestMapper
 from kube.controller.election import ElectionSettings
-from kube.process.config_page import CONFIG_PATH
+from kube.process.config_page import CONFIG_PATH, ConfigPage, Flags, given_flags, without_secrets
 from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
@@ -335,3 +337,30 @@ async def _connect(options: ServeOptions, stack: AsyncExitStack) -> dict[Path | 
 def _shown_address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def flags_of(context: click.Context) -> Flags:
+    """Return the flags of `serve` that are given, without secrets."""
+    return given_flags(context, parse={"prometheus-auth": lambda text: strictyaml.parse(text, source="")[0]})
+
+
+async def config_page(options: ServeOptions) -> ConfigPage:
+    """Return the page; the rules are those in the file now, if it is valid.
+
+    An invalid file may have secrets anywhere, such as in headers under an unknown key.
+    """
+
+    def rules() -> Any:
+        source = str(options.config)
+        try:
+            text = read_text(options.config)
+            documents = strictyaml.parse(text, source=source)
+            if len(documents) != 1:
+                return None
+            decode_rules(documents[0], source=source, text=text, directory=options.config.parent)
+        except RulesError:
+            return None
+        return without_secrets(documents[0])
+
+    # A large file takes a second.
+    return ConfigPage(flags=options.flags, rules=await asyncio.to_thread(rules))

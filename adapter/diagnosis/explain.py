@@ -14,10 +14,10 @@ from yarl import URL
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import Source
 from adapter.content.values import EXTERNAL_GROUP
+from adapter.diagnosis.check import RuleResult, rule_results
 from adapter.diagnosis.lint import SeriesNames
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import RuleReport, SeriesReport
-from adapter.diagnosis.rule_results import RuleResult, rule_results
 from adapter.forecasts.registry import Forecasts
 from adapter.gil import releasing_gil
 from adapter.rules import Rule

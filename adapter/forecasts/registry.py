@@ -118,7 +118,6 @@ class Forecast:
         live: model and minutes; None before the history has been read.
         judgement: what the gate says; None without a model.
         expectation: the newest one; None: there is none now.
-        growth: how many times the newest plain value was served.
         requested: when it was last requested, in seconds since the epoch.
         due: when the new part of its history is read.
         read_until, fitted_until: how far its history was read, and fitted; 0: not at all.
@@ -138,7 +137,6 @@ class Forecast:
     live: LiveForecast | None = None
     judgement: Judgement | None = None
     expectation: Expectation | None = None
-    growth: float = 1.0
     requested: float = 0.0
     due: float = 0.0
     read_until: int = 0
@@ -157,6 +155,11 @@ class Forecast:
     def is_short(self) -> bool:
         """Whether the history is too short for a model, or for the gate."""
         return self.judgement is None or (self.judgement.saved is None and not self.judgement.holds)
+
+    @property
+    def growth(self) -> float:
+        """How many times the plain value is served."""
+        return self.expectation.growth if self.expectation is not None and self.state is State.SERVED else 1.0
 
     @property
     def slots(self) -> int:
@@ -281,8 +284,6 @@ class Forecasts(Collector):
             _log.exception("%s: forecast of %s", key.rule, key)
             state, reason = forecast.verdict = (State.NO_MODEL, "the model failed")
         self._set(forecast, state, reason)
-        expectation = forecast.expectation if state is State.SERVED else None
-        forecast.growth = expectation.growth if expectation is not None else 1.0
         return value * forecast.growth
 
     async def run(self) -> None:

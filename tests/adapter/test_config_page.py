@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from adapter.cli import serve
-from adapter.commands import config_page as pages
+from adapter.commands import serve as pages
 from adapter.commands.flags import ServeOptions
 from adapter.rules import RulesFile, reading
 

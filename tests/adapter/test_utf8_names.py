@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.commands.rule_object_flags import RuleObjectOptions, rule_object_flags
-from adapter.diagnosis.rule_results import rule_results
+from adapter.diagnosis.check import rule_results
 from adapter.prometheus import Sample, Series, Vector
 from adapter.promql import parse
 from adapter.rules import parse_rules
