@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 import msgspec
@@ -40,8 +40,6 @@ from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
 from kube.process.runtime import run
 from kube.values.printable import printable
 from kube.web.options import external_url
-
-_T = TypeVar("_T")
 
 _PIPE_WIDTH: Final = 10_000
 _FORBIDDEN: Final = 403
@@ -123,37 +121,48 @@ def explain(
     The namespace is that of the kubeconfig's context, unless it is given. Without --server, give the
     --horizontal-pod-autoscaler-* flags and --feature-gates of the running autoscaler.
     """
-    hints: list[str] = []
-    sources: list[str] = []
-    if server is not None:
-        if not hpa[0]:
-            try:
-                hpa = (run(load_config(kubeconfig or default_kubeconfig(), context)).namespace, hpa[1])
-            except RestConfigError as error:
-                raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}") from error
-        page = _fetch(server, hpa, last=last, api=api)
-        if adapter_ui_url is None:
-            with contextlib.suppress(click.ClickException):  # releases before 0.2 do not show their flags
-                adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
-        if kubeconfig is not None and output == "text":
-            with contextlib.suppress(KubeConfigError):  # the decisions do not need it
-                about_metrics = partial(_about_metrics, record=page.decisions[-1])
-                hints, sources = run(_with_client(kubeconfig, context, about_metrics))
-    elif last > 1:
+    if server is None and last > 1:
         raise click.UsageError("--last: only a running autoscaler has earlier decisions; give --server")
-    else:
+    if server is not None and not hpa[0]:
+        try:
+            hpa = (run(load_config(kubeconfig or default_kubeconfig(), context)).namespace, hpa[1])
+        except RestConfigError as error:
+            raise click.UsageError(f"with --server, give NAMESPACE/{hpa[1]}") from error
+    connect = partial(KubeClient.connect, context=context, user_agent="milliscale-explain")
+    is_text = output == "text"
+
+    async def read(server: str) -> tuple[DecisionsPage, list[str], list[str]]:
+        """Read the decisions of a running autoscaler, and if there is a kubeconfig, about their metrics."""
+        page = await _fetch(server, hpa, last=last, api=api)
+        if kubeconfig is not None and is_text:
+            with contextlib.suppress(KubeConfigError):  # the decisions do not need it
+                async with await connect(kubeconfig) as client:
+                    return page, *await _about_metrics(client, page.decisions[-1])
+        return page, [], []
+
+    async def compute() -> tuple[DecisionsPage, list[str], list[str]]:
         # The logs of the controller's parts do not apply here; the notes report what matters.
         logging.getLogger("autoscaler").addHandler(logging.NullHandler())
-        location = None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1])
-        page, hints, sources = _compute(
-            hpa,
-            kubeconfig=kubeconfig,
-            context=context,
-            api=api,
-            saved_history=location,
-            config=config,
-            is_text=output == "text",
-        )
+        async with await connect(kubeconfig or default_kubeconfig()) as client:
+            record, notes = await decide_once(
+                client,
+                namespace=hpa[0] or client.namespace,
+                name=hpa[1],
+                config=config,
+                apis=HPA_APIS if api is None else (_APIS[api],),
+                saved_history=None if state is None else SavedHistoryLocation(namespace=state[0], name=state[1]),
+            )
+            for note in notes:
+                click.echo(f"Note: {note}", err=True)
+            page = DecisionsPage(version=VERSION, namespace=record.namespace, name=record.name, decisions=[record])
+            return page, *(await _about_metrics(client, record) if is_text else ([], []))
+
+    try:
+        page, hints, sources = run(compute() if server is None else read(server))
+    except KubeConfigError as error:
+        raise click.ClickException(str(error)) from error
+    if server is not None and adapter_ui_url is None:
+        adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
     if adapter_ui_url:
         sources += _links(adapter_ui_url, page.decisions[-1])
     _print(page, output, hints, sources)
@@ -165,52 +174,15 @@ def _links(adapter_ui_url: str, record: DecisionRecord) -> list[str]:
     return [f"rule, PromQL and graph of {name}: {adapter_ui_url}{path}" for name, path in paths if path]
 
 
-def _fetch(server: str, hpa: tuple[str, str], *, last: int, api: str | None) -> DecisionsPage:
+async def _fetch(server: str, hpa: tuple[str, str], *, last: int, api: str | None) -> DecisionsPage:
     namespace, name = hpa
-    page = run(fetch_decisions(server, namespace=namespace, name=name, last=last))
+    page = await fetch_decisions(server, namespace=namespace, name=name, last=last)
     decisions = [each for each in page.decisions if api is None or each.api_version == _APIS[api].api_version]
     if not decisions:
         raise click.ClickException(
             f"{server}: none of the last {last} decisions on {namespace}/{name} is of the API {api}; raise --last"
         )
     return msgspec.structs.replace(page, decisions=decisions)
-
-
-def _compute(
-    hpa: tuple[str, str],
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    api: str | None,
-    saved_history: SavedHistoryLocation | None,
-    config: Config,
-    is_text: bool,
-) -> tuple[DecisionsPage, list[str], list[str]]:
-    namespace, name = hpa
-
-    async def compute(client: KubeClient) -> tuple[DecisionRecord, list[str], tuple[list[str], list[str]]]:
-        record, notes = await decide_once(
-            client,
-            namespace=namespace or client.namespace,
-            name=name,
-            config=config,
-            apis=HPA_APIS if api is None else (_APIS[api],),
-            saved_history=saved_history,
-        )
-        return record, notes, await _about_metrics(client, record) if is_text else ([], [])
-
-    try:
-        record, notes, (hints, sources) = run(_with_client(kubeconfig or default_kubeconfig(), context, compute))
-    except KubeConfigError as error:
-        raise click.ClickException(str(error)) from error
-    for note in notes:
-        click.echo(f"Note: {note}", err=True)
-    return DecisionsPage(version=VERSION, namespace=record.namespace, name=name, decisions=[record]), hints, sources
-
-
-async def _with_client(path: Path | None, context: str | None, work: Callable[[KubeClient], Awaitable[_T]]) -> _T:
-    async with await KubeClient.connect(path, context=context, user_agent="milliscale-explain") as client:
-        return await work(client)
 
 
 async def _about_metrics(client: KubeClient, record: DecisionRecord) -> tuple[list[str], list[str]]:
