@@ -179,7 +179,7 @@ class RuleSet:
 
         Set `running` once requests can be served.
         """
-        async with self.cache, self.forwarder:
+        async with self.forwarder, self.cache:  # the cache of a former version closes at once
             running.set()
             if previous is not None:
                 await self.forwarder.carry_over(previous.forwarder)
@@ -265,7 +265,6 @@ class RuleSets:
             )
         # No await from here until the tasks of the previous version are cancelled.
         self.current = new
-        before.cache.close()
         self._begin(new)
         for task in self._background:
             task.cancel()
