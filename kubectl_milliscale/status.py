@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Final
 import click
 import msgspec
 import yaml
-from rich.console import Console, ConsoleDimensions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.table import StatusRow, document, table
 
 _REFRESH_SECONDS: Final = 2.0
-_LINES_BESIDE_ROWS: Final = 6
+_LINES_BESIDE_TABLE: Final = 5
 _OUTPUTS: Final = ("wide", "json", "yaml", "name")
 
 
@@ -130,14 +131,20 @@ def _show_live(
     decisions: Decisions,
     screen: Callable[..., RenderableType],
 ) -> None:
-    """Show the table until Ctrl-C, at first of `hpas`; if a list fails, with the HPAs of the last one and a note."""
+    """Show the table until Ctrl-C, at first of `hpas`; if a list fails, with the HPAs of the last one and a note.
+
+    It is on the terminal's other screen, as that of `watch`: a terminal that is resized wraps lines again, and lines
+    that were above the cursor could not be overwritten. The last table is printed at the end.
+    """
+    shown: RenderableType = Text()
     begun, notes = time.monotonic(), list[str]()
-    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             rows = _rows(hpas, decisions.fetch())
             if decisions.problem:
                 notes.append(f"no decisions: {decisions.problem}")
-            live.update(screen(rows, console.size, notes=notes), refresh=True)
+            shown = screen(rows, console, notes=notes)
+            live.update(shown, refresh=True)
             # Of ten thousand HPAs a list takes seconds: the API server has as much time without one.
             time.sleep(max(_REFRESH_SECONDS, time.monotonic() - begun))
             begun, notes = time.monotonic(), []
@@ -145,18 +152,24 @@ def _show_live(
                 hpas = list_now()
             except KubectlError as error:
                 notes.append(error.message)
+    console.print(shown)
 
 
 def _screen(
-    rows: Sequence[StatusRow], size: ConsoleDimensions, *, all_namespaces: bool, wide: bool, notes: Sequence[str]
+    rows: Sequence[StatusRow], console: Console, *, all_namespaces: bool, wide: bool, notes: Sequence[str]
 ) -> RenderableType:
     """Return the table with as many rows as fit, the number of the others, the time and the notes."""
-    fitting = max(size.height - _LINES_BESIDE_ROWS, 1)
-    more = f"; {len(rows) - fitting} more: name some, or use -l" if len(rows) > fitting else ""
+    width, height = console.size
+    space = max(height - _LINES_BESIDE_TABLE, 2)
+    lines = list(table(rows[: space - 1], all_namespaces=all_namespaces, wide=wide, width=width))
+    ends = itertools.accumulate(len(line.wrap(console, width)) for line in lines)  # those of a wide table are long
+    fitting = max(sum(end <= space for end in ends), 2)  # the headings, and a row
+    hidden = len(rows) - (fitting - 1)
+    more = f"; {hidden} more: name some, or use -l" if hidden > 0 else ""
     plural = "HPA" if len(rows) == 1 else "HPAs"
     summary = f"{len(rows)} {plural} at {datetime.now().astimezone():%H:%M:%S}{more}. Ctrl-C ends."
     return Group(
-        *table(rows[:fitting], all_namespaces=all_namespaces, wide=wide, width=size.width),
+        *lines[:fitting],
         Text(),
         *(Text(f"Note: {note.splitlines()[0]}", style="yellow") for note in notes),
         Text(summary, style="dim"),

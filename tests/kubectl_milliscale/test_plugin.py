@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import termios
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
 HPAS = ("router", "shop", "worker")
 BARS = "▁▂▃▄▅▆▇█"
+CURSOR_HOME = "\x1b[H"
 
 
 @dataclass(frozen=True)
@@ -334,14 +336,13 @@ async def exit_status(process: asyncio.subprocess.Process, screen: int) -> int:
     return process.returncode
 
 
-async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment) -> None:
+async def test_live_table_follows_the_hpas_and_the_size_of_the_terminal_until_ctrl_c(environment: Environment) -> None:
     screen, terminal = pty.openpty()
+    termios.tcsetwinsize(screen, (24, 300))
     process = await asyncio.create_subprocess_exec(
         environment.bundle.kubectl,
-        "milliscale",
-        "status",
-        "--watch",
-        env={**environment.variables, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        *("milliscale", "status", "--watch", "--output=wide"),
+        env={**environment.variables, "TERM": "xterm"},
         cwd=environment.commands,
         stdin=terminal,
         stdout=terminal,
@@ -349,16 +350,26 @@ async def test_live_table_follows_the_hpas_until_ctrl_c(environment: Environment
         start_new_session=True,
     )
     os.close(terminal)
-    shown = bytearray()
+    written = bytearray()
+
+    def frames() -> list[list[str]]:
+        """The lines of each table that another one has overwritten."""
+        written.extend(read_screen(screen))
+        whole = [each for each in written.decode(errors="replace").split(CURSOR_HOME)[:-1] if "Ctrl-C ends." in each]
+        return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", each).splitlines() for each in whole]
 
     async def replicas_change() -> bool:
-        shown.extend(read_screen(screen))
-        tables = shown.decode(errors="replace").split("Ctrl-C ends.")
-        found = [re.findall(rf"\n\r?(router .*[{BARS}].*?)\r?\n", table) for table in tables[:-1]]
-        return len({one[0] for one in found if one}) >= 3
+        rows = [line for lines in frames() for line in lines if line.startswith("router ")]
+        return len({row for row in rows if set(row) & {*BARS}}) >= 3
+
+    async def is_narrow() -> bool:
+        return max(map(len, frames()[-1])) <= 100
 
     try:
         await eventually(replicas_change)
+        termios.tcsetwinsize(screen, (24, 100))
+        await eventually(is_narrow)
+        assert {len(lines) for lines in frames()} == {24}
         os.killpg(process.pid, signal.SIGINT)
         assert await exit_status(process, screen) == 0
     finally:
