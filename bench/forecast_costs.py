@@ -12,6 +12,7 @@ import math
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ from bench.figures import percentile
 from bench.metric_rules import Adapter, Bench, opened, running_adapter
 from kube.process.runtime import run
 
-_EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+_EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
+_OF_NAMESPACE: Final = 50  # the limit
 _PERIOD_SECONDS: Final = 15.0
 _READY_SECONDS: Final = 1_800.0
 _STATES: Final = re.compile(rb'milliscale_adapter_forecasts\{rule="[^"]*",state="([^"]*)"\} (\d+)')
@@ -36,12 +38,14 @@ _DAY_MINUTES: Final = 1440
 class Row(msgspec.Struct, kw_only=True):
     """Figures in seconds and MiB; without forecasts there is nothing to wait for.
 
-    `ready`: until all forecasts were judged; `cpu_until_ready`: of the process, from its start. `cpu_percent`: of one
-    core, from then on. `rss_growth`: from before the first request to the end; `peak`: of the process. No lag of the
-    event loop exceeded the bound in milliseconds; `slowest`: the slowest request, in milliseconds.
+    `served`: by their gates, which all should be. `ready`: until all forecasts were judged; `cpu_until_ready`: of the
+    process, from its start. `cpu_percent`: of one core, from then on. `rss_growth`: from before the first request to
+    the end; `peak`: of the process. No lag of the event loop exceeded the bound in milliseconds; `slowest`: the slowest
+    request, in milliseconds.
     """
 
     forecasts: int
+    served: int
     ready: float
     cpu_until_ready: float
     rss_start: float
@@ -86,7 +90,7 @@ async def _requested(adapter: Adapter, count: int) -> AsyncIterator[list[float]]
         await asyncio.sleep(_PERIOD_SECONDS * number / count)
         while True:
             begun = time.perf_counter()
-            await adapter.get(f"{_EXTERNAL}/load_{number}")
+            await adapter.get(f"{_EXTERNAL}/team-{number // _OF_NAMESPACE}/load_{number}")
             took.append(1000 * (time.perf_counter() - begun))
             await asyncio.sleep(_PERIOD_SECONDS)
 
@@ -99,11 +103,20 @@ async def _requested(adapter: Adapter, count: int) -> AsyncIterator[list[float]]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _states(adapter: Adapter) -> Counter[bytes]:
+    """Return the number of forecasts by state."""
+    _, body = await adapter.get("/metrics")
+    states: Counter[bytes] = Counter()
+    for found in _STATES.finditer(body):
+        states[found[1]] += int(found[2])
+    return states
+
+
 async def _wait_judged(adapter: Adapter, count: int) -> None:
     async with asyncio.timeout(_READY_SECONDS):
         while True:
-            _, body = await adapter.get("/metrics")
-            if sum(int(found[2]) for found in _STATES.finditer(body) if found[1] != b"loading") == count:
+            states = await _states(adapter)
+            if states.total() - states[b"loading"] == count:
                 return
             await asyncio.sleep(0.5)
 
@@ -121,6 +134,7 @@ async def _measure(bench: Bench, count: int, seconds: float, *, forecast: bool) 
             end = Cost.of(pid)
         return Row(
             forecasts=count if forecast else 0,
+            served=(await _states(adapter))[b"served"],
             ready=ready_at - begun,
             cpu_until_ready=ready.cpu_seconds,
             rss_start=start.rss,

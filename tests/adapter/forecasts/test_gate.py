@@ -73,3 +73,17 @@ def test_nothing_is_served_by_what_comes_later() -> None:
     assert np.isnan(planted[: 5 * DAY]).all()
     assert np.isfinite(planted[5 * DAY : spike]).mean() > 0.95
     assert len(judgements) == 2
+
+
+def test_one_day_with_an_unusual_load_does_not_open_the_gate() -> None:
+    """A forecast of its spike lets an HPA have a higher target on all days, at the overload of that one day."""
+    load = random_walk(6)
+    values = 100 + load.values.astype(np.float64) / 100
+    expected = values * 1.05
+    spike = 2 * DAY + 700
+    values[spike : spike + 20] = 3000.0
+    expected[spike - 10 : spike + 20] = 3000.0
+    found = judge_expected(MinuteSeries(START, values), expected, OPTIONS)
+    assert found.overload > 10 * found.overload_with
+    assert found.saved is not None
+    assert found.saved < 0
