@@ -1,8 +1,7 @@
 """HTTP to upstream servers: Prometheus, and another metrics adapter.
 
 access              the address of a server, and how the adapter authenticates: sigv4, google, azure, oauth2
-credentials         TLS files, secrets in files, and `auth`: authenticates each request
-client              sends requests, and removes their credentials from a server's error
+client              sends requests with TLS files, secrets in files and `auth`; removes these from a server's error
 credential_cache    keeps a credential that expires, and refreshes it ahead of time
 sigv4, tokens, oauth2
                     where the credentials come from
@@ -24,8 +23,7 @@ from adapter.upstream.access import (
     UpstreamConfigError,
     header,
 )
-from adapter.upstream.client import UpstreamClient, without_credentials
-from adapter.upstream.credentials import Credentials
+from adapter.upstream.client import Credentials, UpstreamClient, without_credentials
 
 __all__ = [
     "Auth",

@@ -1,4 +1,8 @@
-"""Sends HTTP requests to one upstream server.
+"""Sends HTTP requests to one server, with its credentials: TLS files, secrets in files, and what `auth` says.
+
+Files are checked before each request and reloaded when they have changed, because kubelets and certificate managers
+replace them while the process runs. The old content stays in use while the new one is invalid, because files may be
+read while they are written.
 
 Some servers and proxies repeat a request's headers in their errors: AWS the header Authorization of a signature that it
 cannot read, others the token. Errors are in logs and on pages, so credentials are removed from them.
@@ -9,20 +13,248 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import json
+import logging
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Final
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.access import OutgoingRequest, ServerAccess
-from adapter.upstream.credentials import Credentials
+from adapter.upstream.access import Auth, CredentialsError, Headers, OutgoingRequest, ServerAccess, UpstreamConfigError
+from adapter.upstream.credential_cache import CredentialCache, in_thread
+from adapter.upstream.tokens import azure_tokens, google_tokens
 from kube.aio.fairness import FairSemaphore, current_namespace
 from kube.api.config import client_socket
+from kube.process.files import FilesVersion
 
+_log = logging.getLogger(__name__)
+
+_LIBRARIES: Final = {
+    "sigv4": ("botocore", "aws"),
+    "google": ("google-auth", "google"),
+    "azure": ("azure-identity", "azure"),
+}
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+_REMOVED: Final = b"..."
+_SHORTEST: Final = 6  # removing shorter texts would make errors unreadable
+_PUBLIC: Final = frozenset(
+    ["accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent", "x-amz-date"]
+)
+_SIGNATURE: Final = re.compile(r"Signature=([0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A form of `auth`: a credential that expires, and how it authenticates requests.
+
+    Attributes:
+        cache: keeps the credential.
+        authenticated: returns a request with the credential.
+        refusals: the statuses with which servers refuse it.
+    """
+
+    cache: CredentialCache[Any]
+    authenticated: Callable[[OutgoingRequest, Any], OutgoingRequest]
+    refusals: frozenset[int] = frozenset({401})
+
+
+class Credentials:
+    """The credentials for a server, with the current content of their files.
+
+    Attributes:
+        scheme: the form of `auth`, after `load`; None: there is none.
+    """
+
+    def __init__(self, access: ServerAccess) -> None:
+        self._access = access
+        self._secret_file = access.token_file or access.password_file
+        self._secret = ""
+        self._secret_version: FilesVersion | None = None
+        self._tls_files = [path for path in (access.ca_file, access.cert_file, access.key_file) if path is not None]
+        self._tls_version = FilesVersion.of()
+        self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
+        self._context: ssl.SSLContext | None = None
+        self.scheme: Scheme | None = None
+        self._logged = ""
+
+    @property
+    def loaded(self) -> bool:
+        """The TLS files have been read, or there is no TLS; the library of `auth` has been imported."""
+        has_context = self._context is not None or not self._uses_tls
+        return has_context and (self._access.auth is None or self.scheme is not None)
+
+    def load(self) -> None:
+        """Read the TLS files, and import the library of `auth`, for the first time.
+
+        Raises:
+            UpstreamConfigError: one cannot be used.
+        """
+        if self._access.auth is not None and self.scheme is None:
+            try:
+                self.scheme = _scheme(self._access.auth, self._access.title)
+            except UpstreamConfigError as error:
+                raise self._access.error(str(error)) from error
+        if self.loaded:
+            return
+        version = FilesVersion.of(*self._tls_files)
+        self._context = _context(self._access)
+        self._tls_version = version
+        if self._access.insecure_skip_tls_verify:
+            _log.warning(
+                "the certificate of %s at %s is not verified: anyone who can redirect the connection sees the"
+                " credentials and chooses the values",
+                self._access.what,
+                urlsplit(self._access.base).netloc.rpartition("@")[2],
+            )
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context of the newest files; None for plain HTTP."""
+        if self._context is None or not self._tls_files:
+            return self._context
+        version = FilesVersion.of(*self._tls_files)
+        if version != self._tls_version:
+            self._tls_version = version  # a bad file is tried again when it changes again
+            try:
+                self._context = _context(self._access)
+            except UpstreamConfigError as error:
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
+        return self._context
+
+    async def request(
+        self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
+    ) -> OutgoingRequest:
+        """Return a request without the credential of `scheme`.
+
+        Args:
+            method: GET or POST.
+            url: its URL.
+            form: the fields of its body; None for no body.
+            headers: they replace the server's headers of the same names.
+
+        Raises:
+            CredentialsError: a file gives no credential.
+        """
+        request = OutgoingRequest(method, url, await self.headers(*headers))
+        if form is None:
+            return request
+        request.headers["Content-Type"] = "application/x-www-form-urlencoded"
+        return replace(request, body=urlencode(form).encode())
+
+    async def close(self) -> None:
+        """Cancel what is in progress."""
+        if self.scheme is not None:
+            await self.scheme.cache.close()
+
+    async def headers(self, *others: tuple[str, str]) -> Headers:
+        """Return the server's headers, the Authorization header of a file or kubeconfig if there is one, and others.
+
+        A later header replaces an earlier one of the same name, whatever the case of the names.
+
+        Raises:
+            CredentialsError: the file with the secret cannot be read, or has none.
+        """
+        headers: Headers = CIMultiDict()
+        for name, value in (*self._access.headers, *(await self._authorization()).items(), *others):
+            headers[name] = value
+        return headers
+
+    async def _authorization(self) -> dict[str, str]:
+        if self._access.auth is not None:
+            return {}
+        if self._secret_file is None:
+            return await self._access.cluster.authorization() if self._access.cluster is not None else {}
+        secret = self._read_secret(self._secret_file)
+        if not self._access.username:
+            return {"Authorization": f"Bearer {secret}"}
+        pair = f"{self._access.username}:{secret}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+    def _read_secret(self, path: Path) -> str:
+        kind = "token" if self._access.token_file is not None else "password"
+        name = f"the {kind} file for {self._access.what}"
+        version = FilesVersion.of(path)
+        if version != self._secret_version or version.stats == (None,):
+            try:
+                self._secret = path.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not ASCII text"
+                raise CredentialsError(f"{name} cannot be read: {reason}") from error
+            self._secret_version = version
+        if not self._secret or not self._secret.isprintable():
+            raise CredentialsError(f"{name} holds no {kind}")
+        return self._secret
+
+
+def _scheme(auth: Auth, what: str) -> Scheme:
+    """Return the scheme of a form of `auth`, after importing its library, which may take a second.
+
+    Raises:
+        UpstreamConfigError: the library is not installed, or a file cannot be used.
+    """
+    name = next(name for name in auth.__struct_fields__ if getattr(auth, name) is not None)
+    try:
+        if auth.sigv4 is not None:
+            from adapter.upstream.sigv4 import AwsCredentials, signed
+
+            keys = in_thread(AwsCredentials(auth.sigv4).issue, "AWS", what)
+            cache = CredentialCache(keys, what=f"AWS credentials for {what}")
+            # AWS refuses expired credentials with 403, too.
+            return Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
+        if auth.google is not None:
+            issue = in_thread(google_tokens(), "Google", what)
+        elif auth.azure is not None:
+            issue = in_thread(azure_tokens(auth.azure), "Azure", what)
+        else:
+            from adapter.upstream.oauth2 import OAuth2Tokens
+
+            assert auth.oauth2 is not None, "Auth has exactly one form"
+            issue = OAuth2Tokens(auth.oauth2, what=what).issue
+    except ImportError as error:
+        library, extra = _LIBRARIES.get(name, (name, name))
+        raise UpstreamConfigError(
+            f"{name} for {what} needs {library}: install milliscale[{extra}], or build the image with"
+            " LOCK=requirements-clouds.lock"
+        ) from error
+    return Scheme(CredentialCache(issue, what=f"token for {what}"), _with_headers)
+
+
+def _with_headers(request: OutgoingRequest, more: tuple[tuple[str, str], ...]) -> OutgoingRequest:
+    headers = request.headers.copy()
+    headers.update(more)
+    return replace(request, headers=headers)
+
+
+def _context(access: ServerAccess) -> ssl.SSLContext:
+    try:
+        tls = access.cluster.tls if access.cluster else True
+        context = ssl.create_default_context(cafile=access.ca_file) if tls is True else tls
+    except (OSError, ssl.SSLError) as error:
+        raise access.error(f"CA file for {access.what} {access.ca_file}: {_reason(error)}") from error
+    if access.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if access.cert_file is not None:
+        try:
+            context.load_cert_chain(access.cert_file, access.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise access.error(
+                f"client certificate for {access.what} {access.cert_file}, {access.key_file}: {_reason(error)}"
+            ) from error
+    return context
+
+
+def _reason(error: OSError | ssl.SSLError) -> str:
+    return error.strerror or str(error)
 
 
 class UpstreamClient:
@@ -120,14 +352,6 @@ class UpstreamClient:
             allow_redirects=False,
             timeout=_TIMEOUT,
         )
-
-
-_REMOVED: Final = b"..."
-_SHORTEST: Final = 6  # removing shorter texts would make errors unreadable
-_PUBLIC: Final = frozenset(
-    ["accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent", "x-amz-date"]
-)
-_SIGNATURE: Final = re.compile(r"Signature=([0-9a-f]+)")
 
 
 def without_credentials(body: bytes, headers: Mapping[str, str]) -> bytes:
