@@ -38,6 +38,9 @@ def test_response_of_another_metric_type_is_a_bug() -> None:
         compute_replicas_for_metric(pods_metric(1), ValuesResponse(values=(1,)), calculator, namespace="default")
 
 
+NO_EXTERNAL_TARGET = "invalid external metric source: neither a value target nor an average value target was set"
+
+
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
@@ -48,8 +51,7 @@ def test_response_of_another_metric_type_is_a_bug() -> None:
         ),
         (
             external_metric(100).with_target(MetricTarget("Value")),
-            "failed to get queue external metric value: invalid external metric source: neither a value target nor an "
-            "average value target was set",
+            f"failed to get queue external metric value: {NO_EXTERNAL_TARGET}",
         ),
     ],
     ids=["unknown type", "pods without a target", "external without a target"],

@@ -4,7 +4,6 @@ import pytest
 
 from autoscaler.core.config import Config, Fallback, Pause
 from autoscaler.core.decision import BlockedScale, Decision, Event, FallbackReplicas
-from autoscaler.core.model import Status
 from tests.autoscaler.simulated_cluster import (
     SimulatedCluster,
     behavior,
@@ -136,12 +135,6 @@ class TestStaleObjects:
         )
         assert limited(outcome) == ("StaleWatch", message)
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
-
-    def test_blocked_scale_down_does_not_change_the_status_again(self) -> None:
-        simulated = self.simulated(replicas=10)
-        simulated.pods = pods(3)
-        assert simulated.reconcile(120).new_status is not None
-        assert simulated.reconcile(120, seconds=15).new_status is None
 
     def test_scaling_up_is_not_blocked(self) -> None:
         simulated = self.simulated(replicas=2)
@@ -281,22 +274,9 @@ class TestFallback:
         assert simulated.decision is not None
         assert (simulated.decision.fallback is not None) is applies
 
-    def test_pause_blocks_it(self) -> None:
-        config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
-        simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
-        simulated.reconcile(UNAVAILABLE)
-        assert simulated.replicas == 4
-
     def test_ends_when_metrics_can_be_read_again(self) -> None:
         simulated = self.simulated(replicas=4, after=1)
         simulated.reconcile(UNAVAILABLE)
         simulated.reconcile(50)
         assert simulated.replicas == 3
         assert simulated.reasons()["ScalingActive"] == "ValidMetricFound"
-
-    def test_without_fallback_nothing_changes(self) -> None:
-        simulated = SimulatedCluster(hpa(pods_metric(100), status=Status(desired_replicas=4)), replicas=4)
-        for _ in range(5):
-            outcome = simulated.reconcile(UNAVAILABLE)
-        assert simulated.replicas == 4
-        assert [event.reason for event in outcome.late_events] == ["FailedComputeMetricsReplicas"]

@@ -429,3 +429,12 @@ def test_pod_of_a_hundred_containers_is_kept() -> None:
     requests = {"cpu": "100m", "memory": "128Mi"}
     containers = [{"name": f"c{n}", "resources": {"requests": requests}} for n in range(100)]
     assert track_pod({"metadata": {"name": "web"}, "spec": {"containers": containers}}) is not None
+
+
+def test_an_object_that_cannot_be_parsed_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"maxReplicas": "many", "containers": 3}}
+    hpa = track_hpa(odd)
+    assert hpa is not None
+    assert hpa.problem
+    assert track_pod(odd) is None
+    assert [record.message.count("default/odd") for record in caplog.records] == [1]

@@ -51,7 +51,7 @@ async def test_reconciliation_in_flight_finishes_before_the_end(cluster: Cluster
 
 async def test_hanging_reconciliation_does_not_block_the_end(cluster: Cluster) -> None:
     assert cluster.metrics.held is not None
-    async with autoscaler(cluster.kubeconfig, *ALONE) as process:
+    async with autoscaler(cluster.kubeconfig, *ALONE, "--setting=shutdown.reconcile_seconds=100ms") as process:
         await eventually(lambda: asked_for_metrics(cluster), within=SOON, every=0.01)
         process.signal(signal.SIGTERM)
         assert await process.ended() == 0
@@ -109,7 +109,8 @@ async def test_process_waits_for_the_api_server_and_logs_once(tmp_path: Path) ->
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as nobody:
         kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.sockets[0].getsockname()[1]}").kubeconfig(tmp_path)
-        async with autoscaler(kubeconfig, *ALONE) as process:
+        # The retries of one request take up to 30 s; an error is logged after the last.
+        async with autoscaler(kubeconfig, *ALONE, "--setting=api_server.request_seconds=200ms") as process:
 
             async def waits() -> bool:
                 return "hpas failed: not listed yet" in await process.get("/readyz")
