@@ -107,6 +107,8 @@ def verdict(tuned: Tuned) -> list[str]:
         whole, least = total(tuned.given.days), parse_hpa(tuned.given.document).spec.min_replicas
         if whole.pod_hours * 3_600_000 <= least * whole.milliseconds:
             found.append(f"It has {least} replicas all the time, its minReplicas, which is never lowered.")
+        elif goal.max_overload is None and goal.objective is Objective.POD_HOURS:
+            found.append("None may have more overload than it: if that may be, give --max-overload, such as 0.1%.")
         return found
     pairs = tuned.pairs()
     effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
@@ -204,9 +206,11 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
         if len(pairs) < len(days):
             yield f"{days.count(len(days) - len(pairs))} of {days.count(len(days))} had no load, and do not count."
         if interval := saved_pod_hours_interval(tuned):
+            low, high = interval
+            share = f"saved: {low:.1%} to {high:.1%}" if high > 0 else f"more: {-high:.1%} to {-low:.1%}"
             yield (
-                f"Pod-hours saved: {interval[0]:.1%} to {interval[1]:.1%} (90 % interval, if days like these go on); "
-                f"fewer on {fewer} of {days.count(len(pairs))}."
+                f"Pod-hours {share} (90 % interval, if days like these go on); fewer on {fewer} of "
+                f"{days.count(len(pairs))}."
             )
         else:
             yield f"Fewer pod-hours on {fewer} of {days.count(len(pairs))}. For an interval, a week is needed."

@@ -178,7 +178,9 @@ def test_interval_is_shown_from_a_week_on(better: Tuned) -> None:
 def test_without_a_better_candidate_there_is_none() -> None:
     tuned = tuned_on(waves(5, surges_from=0))
     assert tuned.verdict is Verdict.NONE
-    assert "# No better spec for shop/web: none of " in report.text(tuned)
+    none, more = report.verdict(tuned)
+    assert none.startswith("No better spec for shop/web: none of ")
+    assert more == "None may have more overload than it: if that may be, give --max-overload, such as 0.1%."
 
 
 def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit(one_phase: None) -> None:
@@ -311,12 +313,13 @@ def test_command_prints_json(files: tuple[Path, Path]) -> None:
 
 def test_given_target_above_the_highest_one_is_said() -> None:
     """Its pods are fewer than those of all candidates, so that none is better."""
-    tuned = tuned_on(waves(5), max_target=40.0)
+    goal = Goal(max_overload=0.02)
+    tuned = tuned_on(waves(5), goal=goal, max_target=40.0)
     assert tuned.verdict is Verdict.NONE
     assert report.verdict(tuned)[1] == (
         "Its target is 50 % of the capacity, above --max-target, which is 40%: no higher one was tried."
     )
-    assert len(report.verdict(tuned_on(waves(5), max_target=50.0))) == 1
+    assert len(report.verdict(tuned_on(waves(5), goal=goal, max_target=50.0))) == 1
 
 
 def test_limits_of_churn_are_flags(files: tuple[Path, Path]) -> None:
