@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import os
 import sys
 import time
@@ -44,8 +45,8 @@ from replay.simulation import Settings, capacity_of
 from replay.tune.evaluation import DAY_MS
 
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
-_EAGER_STEP_MS: Final = 5000
-"""A short scrape interval."""
+_SHORT_STEP_MS: Final = 5000
+"""A short scrape interval: no more is to be seen in the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,11 @@ def read_inputs(
         connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
         load, settings = completed(read(settings))
-        fitted, note = fit(files[0].hpa, load, settings, given)
+        fitted = settings
+        if load.replicas is not None:
+            first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), at_most_ms=DAY_MS)
+            first_day = dataclasses.replace(first_day, requests=load.requests, startup=load.startup)
+            fitted, note = fit(files[0].hpa, first_day, settings, given)
         if fitted.step_ms != settings.step_ms:
             load, _ = completed(read(fitted))
         settings = fitted
@@ -330,6 +335,8 @@ def _prometheus_load(
     requests: Mapping[str, int],
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
     assumed: Settings,
+    *,
+    at_most_ms: float = math.inf,
 ) -> Load:
     with prometheus_library():
         from replay.prometheus.ranges import default_folder
@@ -342,7 +349,7 @@ def _prometheus_load(
         options=run(flags.prometheus.authorized()),
         rules=read_rules(source.config_file),
         start_ms=start_ms,
-        end_ms=end_ms,
+        end_ms=round(min(end_ms, start_ms + at_most_ms)),
         step_ms=_query_step_ms(assumed.step_ms, files),
         offset_ms=assumed.offset_ms,
         pods=source.pods,
@@ -357,7 +364,7 @@ def _prometheus_load(
 
 def _query_step_ms(step_ms: int, files: Sequence[HPAFile]) -> int:
     """Return the time between two values: a part of the sync period if an HPA is evaluated between its syncs."""
-    parts = -(-step_ms // _EAGER_STEP_MS)
+    parts = -(-step_ms // _SHORT_STEP_MS)
     return step_ms // parts if any(file.hpa.overrides.eager for file in files) and step_ms % parts == 0 else step_ms
 
 

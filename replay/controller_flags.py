@@ -39,7 +39,7 @@ _HOUR_MS: Final = 3_600_000
 _MAX_MS: Final = 24 * _HOUR_MS
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
-_MIN_SCALES: Final = 4
+_MIN_SCALES: Final = 2
 """With less, the replicas say little about the settings."""
 _GAIN: Final = 0.05
 _USUAL: Final = {
@@ -50,7 +50,7 @@ _USUAL: Final = {
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _TOGETHER: Final = ("downscale_stabilization", "tolerance")
-_MOST_HOURS: Final = 0.02
+_MOST_HOURS: Final = 0.03
 _SCALES: Final = 0.15
 """Of few scale events, more differ by chance: the time of each reconciliation is not known."""
 

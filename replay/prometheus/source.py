@@ -56,6 +56,7 @@ _MINUTE_MS: Final = 60_000
 _CLOCK_SKEW_SECONDS: Final = 30.0
 RECENT_SECONDS: Final = 3600.0
 _STARTUP_SECONDS: Final = 24 * 3600
+"""Before the end of the range, in which pods that were created show how long they took; also if it is shorter."""
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
 
 
@@ -283,7 +284,6 @@ class PrometheusReader:
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
             _check_values(query, values[key], settings)
-        startup_seconds = min(math.ceil(settings.seconds), _STARTUP_SECONDS)
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
@@ -292,7 +292,7 @@ class PrometheusReader:
             requests=self._requests(target),
             replicas=replicas[0],
             ready_replicas=replicas[1] if len(replicas) > 1 else None,
-            startup=startup_of(self._recorded(startup_query(target.hpa, target.pods, range_seconds=startup_seconds))),
+            startup=startup_of(self._recorded(startup_query(target.hpa, target.pods, range_seconds=_STARTUP_SECONDS))),
         )
 
     def _recorded(self, query: str) -> Result:

@@ -291,12 +291,12 @@ def test_pods_of_any_kind_are_those_of_its_recorded_replica_sets(server: Prometh
     assert load.series["packets_per_second"].at((START + 5400) * 1000) == pytest.approx(100.0)
 
 
-def test_time_until_ready_is_that_of_pods_that_were_created_in_the_range(
+def test_time_until_ready_is_that_of_pods_that_were_created_within_a_day(
     server: PrometheusServer, tmp_path: Path
 ) -> None:
     of_hpa = make_hpa(pods_metric("packets_per_second"))
     load = read_prometheus([of_hpa], settings(server.url, tmp_path, rules=parse_rules(RULES, source="rules.yaml")))
-    assert load.startup == Startup(42_000, "the median of 1 pods")
+    assert load.startup == Startup(42_000, "the median of 3 pods")
 
 
 @pytest.mark.parametrize(
