@@ -96,6 +96,7 @@ class RuleObjects:
         self._listed: set[ObjectName] = set()
         self._gone: set[str] = set()
         self._reads = 0
+        self._pace = Pace()
         self._entries: dict[ObjectName, Entry] = {}
         self._names: dict[ObjectId, tuple[ObjectName, ...]] = {}
         # By the namespace whose limits hold; "" for objects that serve all namespaces.
@@ -177,7 +178,7 @@ class RuleObjects:
     async def apply(self) -> None:
         """Apply the changes that are known now: of objects, of lists of series, and of the rules file's catalog."""
         are_listed, changes = self._watches.are_listed, self._watches.take()
-        pace, changed, recent = Pace(), set[ObjectName](), set[str]()
+        changed, recent = set[ObjectName](), set[str]()
         for identity, stored in changes.items():
             read = await self._read(identity, stored)
             changed |= read
@@ -185,28 +186,28 @@ class RuleObjects:
             self._reads += 1
             if self._reads % _LIMITED_AFTER == 0:  # a namespace can have any number of objects
                 for namespace in recent:
-                    changed |= await self._limit(namespace, pace)
+                    changed |= await self._limit(namespace)
                 recent.clear()
             if self._reads % _FREEZE_AFTER == 0:
                 gc.freeze()
-            await pace.pause()
+            await self._pace.pause()
         listed, self._listed = self._listed, set()
-        changed |= await self._limit_all({self._limited_as(name) for name in changed | listed}, pace)
+        changed |= await self._limit_all({self._limited_as(name) for name in changed | listed})
         for name in changed:
             self._use_lists(name)
-            await pace.pause()
+            await self._pace.pause()
         affected = set(changed)
         for name in changed | listed:
             affected |= self._publish(name)
-            await pace.pause()
+            await self._pace.pause()
         await self.catalog.publish()
         gone, self._gone = self._gone.difference(self.rule_keys) if self._gone else set(), set()
         self._forget(gone)
         if not self.known.is_set() and are_listed and not self._watches.has_changes and not self._waits_for_lists():
             self.known.set()
-        await self._report(affected, pace)
+        await self._report(affected)
 
-    async def _report(self, affected: set[ObjectName], pace: Pace) -> None:
+    async def _report(self, affected: set[ObjectName]) -> None:
         """Update the reasons of objects, and call the listener with those that have changed."""
         file_changed = self._file.version != self._file_version
         self._file_version = self._file.version
@@ -218,7 +219,7 @@ class RuleObjects:
             elif self._reasons.get(name) is not reason or reason is Reason.CONFLICT:  # perhaps with another rule
                 self._reasons[name] = reason
                 affected.add(name)
-            await pace.pause()
+            await self._pace.pause()
         self._listener(frozenset(affected))
 
     def _unknown(self) -> str | None:
@@ -312,19 +313,19 @@ class RuleObjects:
         """
         return "" if name.namespace == self._tenancy.own_namespace else name.namespace
 
-    async def _limit_all(self, namespaces: set[str], pace: Pace) -> set[ObjectName]:
+    async def _limit_all(self, namespaces: set[str]) -> set[ObjectName]:
         """Limit namespaces, and all that have more than their share if that has changed; see `_limit`."""
         changed: set[ObjectName] = set()
         for namespace in namespaces:
-            changed |= await self._limit(namespace, pace)
+            changed |= await self._limit(namespace)
         left = max(self._tenancy.total_metrics - self._demands.get("", 0), 0)
         before, self._share = self._share, _fair_share((self._demands[key] for key in self._demands if key), left)
         if self._share != before:
             for namespace in [key for key, demand in self._demands.items() if demand > min(before, self._share)]:
-                changed |= await self._limit(namespace, pace)
+                changed |= await self._limit(namespace)
         return changed
 
-    async def _limit(self, namespace: str, pace: Pace) -> set[ObjectName]:
+    async def _limit(self, namespace: str) -> set[ObjectName]:
         """Use the oldest objects of a namespace, and no more than there is room for; return those with a change."""
         rules, demand, metrics, changed = 0, 0, 0, set[ObjectName]()
         max_rules, most = self._tenancy.max_rules, self._tenancy.max_metrics
@@ -350,7 +351,7 @@ class RuleObjects:
             entry.excess = excess
             if excess is not None:
                 entry.refuse(excess)
-            await pace.pause()
+            await self._pace.pause()
         self._demands[namespace] = demand
         if not entries:
             self._of_namespace.pop(namespace, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from adapter.catalog.listings import Listings
 from adapter.catalog.rule_states import Reason
 from adapter.prometheus import PrometheusUnavailable
+from adapter.rule_objects import controller
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.watches import METRIC_RULES
 from adapter.rules.objects import ObjectName, Tenancy
@@ -167,6 +170,24 @@ async def test_last_known_rules_stay_in_use_while_the_api_server_is_away(tmp_pat
         assert env.objects.catalog.problem() is None
 
 
+async def test_each_step_of_an_object_is_followed_by_a_yield_if_it_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it, its share, its lists, its metrics and its reason: thousands of objects can change at once."""
+    pauses: Counter[int] = Counter()
+
+    class Counting:
+        async def pause(self) -> None:
+            pauses[sys._getframe(1).f_lineno] += 1
+
+    monkeypatch.setattr(controller, "Pace", Counting)
+    first = rule(QUEUE)
+    items = [{**first, "metadata": {**first["metadata"], "name": f"queue-{number}"}} for number in range(20)]
+    async with rule_objects(tmp_path, items=items) as env:
+        await env.until(lambda: env.objects.known.is_set())
+    assert [count >= len(items) for count in pauses.values()] == [True] * 5
+
+
 async def test_change_of_status_only_is_not_read(tmp_path: Path) -> None:
     async with rule_objects(tmp_path, items=[rule(QUEUE)]) as env:
         await env.has_reason(Reason.READY)
@@ -176,8 +197,8 @@ async def test_change_of_status_only_is_not_read(tmp_path: Path) -> None:
         await env.until(lambda: env.makes("other"))
         assert env.read == ["queue", "queue"]
         watch.send("DELETED", rule(QUEUE, version="4"))
-        await env.until(lambda: not env.objects.objects())
-        assert env.gone == ["MetricRule shop/queue"]
+        await env.until(lambda: env.gone)
+        assert (env.objects.objects(), env.gone) == ([], ["MetricRule shop/queue"])
 
 
 async def test_failed_list_of_series_keeps_the_last_metrics_of_the_same_rule_only(tmp_path: Path) -> None:
