@@ -32,7 +32,7 @@ from bench.adapter_environment import (
     adapter_environment,
     wide_pod,
 )
-from bench.costs import Cost, show, write_lines
+from bench.figures import Cost, show, write_lines
 from bench.load_generator import Outcome
 
 _CONNECTIONS = 16

@@ -20,17 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 
-from bench.costs import Cost
+from bench.figures import Cost
 from bench.load_generator import Outcome, Task
+from bench.processes import ROOT, adapter_flags, api_server, generate_load, give_rights
 from bench.recorded_heads import hpa_head
 from kube.api.client import KubeClient
-from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki, client_tls
-from playground.binaries import find_async
-from playground.install import Manifests, apply, write_account_kubeconfig
-from playground.kube_apiserver import KubeApiServer, find_assets
+from playground.kube_apiserver import find_assets
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
@@ -54,7 +51,6 @@ PEER: Final = "prometheus-adapter"
 CUSTOM: Final = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
 _START_SECONDS: Final = 120.0
 _AT_A_TIME: Final = 16
 _BEFORE, _AFTER = 300.0, 1500.0
@@ -127,16 +123,7 @@ class Server:
     async def load(self, *targets: str, connections: int, seconds: float) -> Outcome:
         """Request the targets in turn, each connection as soon as it has a response."""
         task = self.task(*targets, connections=connections, seconds=seconds)
-        generator = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.load_generator"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=_ROOT,
-        )
-        output, _ = await generator.communicate(msgspec.json.encode(task))
-        if generator.returncode != 0:
-            raise RuntimeError("the load generator failed")
-        return msgspec.json.decode(output, type=Outcome)
+        return await generate_load("bench.load_generator", task, Outcome)
 
     async def totals(self) -> Totals:
         """Return its counters since its start."""
@@ -198,14 +185,11 @@ async def adapter_environment(
         text = await asyncio.to_thread(_openmetrics, time.time(), wide)
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", samples=text))
         del text
-        url, pki, is_real = await _start_api(stack, folder / "cluster")
+        url, pki = await stack.enter_async_context(api_server(folder / "cluster"))
         admin = pki.kubeconfig(url, "admin", ["system:masters"])
         client = await stack.enter_async_context(await KubeClient.connect(admin))
-        manifests = await Manifests.render(await find_async("kubectl"))
-        await apply(client, [*manifests.rights, _RIGHTS])
+        _, account = await give_rights(client, folder, admin=admin, more=[_RIGHTS])
         await _create_objects(client)
-        account = folder / "adapter.kubeconfig"
-        await write_account_kubeconfig(client, account, admin=admin, account=manifests.account("adapter"))
         serve = [sys.executable, "-m", "adapter", "serve", "--shutdown-delay-duration=100ms"]
         commands = {
             OURS: [*serve, f"--metrics-freshness={freshness}"],
@@ -222,24 +206,20 @@ async def adapter_environment(
             rules = folder / f"{name}.yaml"
             text = _RULES.replace("  merge: always\n", "") if name == PEER else _RULES
             await asyncio.to_thread(rules.write_text, text)
-            flags = {
-                "prometheus-url": prometheus.url,
-                "config": rules,
-                "metrics-relist-interval": "10m",
-                "bind-address": LOOPBACK,
-                "secure-port": port,
-                "cert-dir": folder / f"{name}-certificates",
-                "lister-kubeconfig": account,
-                "authentication-kubeconfig": account,
-                "authorization-kubeconfig": account,
-            }
-            arguments = [*command, *(f"--{flag}={value}" for flag, value in flags.items())]
-            process = await ChildProcess.start(name, arguments, log=folder / f"{name}.log", directory=_ROOT)
+            flags = adapter_flags(
+                prometheus_url=prometheus.url,
+                rules=rules,
+                kubeconfig=account,
+                port=port,
+                certificates=folder / f"{name}-certificates",
+                metrics_relist_interval="10m",
+            )
+            process = await ChildProcess.start(name, [*command, *flags], log=folder / f"{name}.log", directory=ROOT)
             await stack.enter_async_context(process)
             server = Server(name, port, process, pki, prometheus.url)
             await _until_ready(server)
             servers.append(server)
-        yield AdapterEnvironment(is_real, prometheus, tuple(servers))
+        yield AdapterEnvironment(find_assets(os.environ) is not None, prometheus, tuple(servers))
 
 
 async def _bare_server(stack: AsyncExitStack, folder: Path, pki: Pki, prometheus_url: str) -> Server:
@@ -247,19 +227,9 @@ async def _bare_server(stack: AsyncExitStack, folder: Path, pki: Pki, prometheus
     command = [sys.executable, "-m", "bench.bare_server", f"--port={port}"]
     command += [f"--certificate={pki.serving.certificate}", f"--key={pki.serving.key}"]
     command += [f"--client-ca={pki.requestheader_ca_file}"]
-    process = await ChildProcess.start(BARE, command, log=folder / f"{BARE}.log", directory=_ROOT)
+    process = await ChildProcess.start(BARE, command, log=folder / f"{BARE}.log", directory=ROOT)
     await stack.enter_async_context(process)
     return Server(BARE, port, process, pki, prometheus_url, is_adapter=False)
-
-
-async def _start_api(stack: AsyncExitStack, folder: Path) -> tuple[str, Pki, bool]:
-    assets = find_assets(os.environ)
-    if assets is None:
-        server = await stack.enter_async_context(PlaygroundApiServer(folder))
-        return server.url, server.pki, False
-    pki = await asyncio.to_thread(Pki.create, folder)
-    real = await stack.enter_async_context(KubeApiServer(folder, assets=assets, pki=pki))
-    return real.url, pki, True
 
 
 async def _create_objects(client: KubeClient) -> None:

@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import click
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.figures import cpu_seconds, peak_mib, rss_mib
-from bench.hpa_cluster import Ended, Grown, Order
-from bench.hpa_process import ROOT, ClusterProcess, cluster_process
+from bench.figures import cpu_seconds, peak_mib, rss_mib, write_lines
+from bench.hpa_cluster import Ended, Grown, Order, cluster_process
+from bench.processes import KCM, LinesProcess, controller, has_controller_manager
 from kube.process.runtime import run
 from playground.kube_apiserver import find_assets
 from playground.ports import LOOPBACK, free_port
@@ -37,7 +38,6 @@ from playground.tasks import background
 _POINTS = (1000, 1250, 2500, 5000, 10_000)
 _PROBE_SECONDS = 0.05
 _STALL_MS = 100.0
-_KCM = "kube-controller-manager"
 _AUTOSCALER = "milliscale"
 _EAGER = "milliscale --eager"
 _OURS = (_AUTOSCALER, _EAGER)
@@ -102,96 +102,45 @@ class _Probe:
                 await asyncio.sleep(_PROBE_SECONDS)
 
 
-def _autoscaler(
-    kubeconfig: str, port: int, workers: int | None, sync_period: float, more: Sequence[str]
-) -> list[str | Path]:
-    return [
-        *(sys.executable, "-m", "autoscaler", "run"),
-        f"--kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--metrics-port={port}",
-        "--leader-elect-resource-namespace=default",
-        *_workers(workers),
-        f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
-        *more,
-    ]
-
-
-def _controller_manager(
-    kubeconfig: str, port: int, workers: int | None, sync_period: float, folder: Path
-) -> list[str | Path]:
-    return [
-        Path(os.environ["KUBEBUILDER_ASSETS"]) / _KCM,
-        f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={LOOPBACK}",
-        f"--secure-port={port}",
-        f"--cert-dir={folder / 'controller-manager'}",
-        "--leader-elect=false",
-        "--controllers=horizontal-pod-autoscaler-controller",
-        *_workers(workers),
-        f"--horizontal-pod-autoscaler-sync-period={sync_period}s",
-        *_LIFTED,
-    ]
-
-
-def _workers(workers: int | None) -> list[str]:
-    return [] if workers is None else [f"--concurrent-horizontal-pod-autoscaler-syncs={workers}"]
-
-
+@dataclass(kw_only=True)
 class _Bench:
-    """One run."""
+    """One run; what the options of the command are."""
 
-    def __init__(
-        self,
-        load: ClusterProcess,
-        folder: Path,
-        *,
-        workers: int | None,
-        sync_period: float,
-        warm_up: float,
-        seconds: float,
-        cpu: int,
-        flags: Sequence[str],
-    ) -> None:
-        self._load = load
-        self._folder = folder
-        self._workers = workers
-        self._sync_period = sync_period
-        self._warm_up = warm_up
-        self._seconds = seconds
-        self._cpu = cpu
-        self._flags = flags
-        self._empty_mib: float | None = None
+    load: LinesProcess
+    folder: Path
+    workers: int | None
+    sync_period: float
+    warm_up: float
+    seconds: float
+    cpu: int
+    flags: Sequence[str]
+    empty_mib: float | None = None
 
     async def empty(self, kubeconfig: str) -> None:
         """Measure the autoscaler without HPAs."""
         port = free_port()
-        async with self._started(_AUTOSCALER, self._command(_AUTOSCALER, kubeconfig, port)) as child:
+        async with self._started(_AUTOSCALER, kubeconfig, port) as child:
             await asyncio.sleep(5)
-            self._empty_mib = rss_mib(child.pid)
+            self.empty_mib = rss_mib(child.pid)
 
-    async def measure(self, controller: str, grown: Grown) -> Figures:
+    async def measure(self, name: str, grown: Grown) -> Figures:
         """Measure one controller on the present cluster."""
         port = free_port()
         async with AsyncExitStack() as stack:
-            child = await stack.enter_async_context(
-                self._started(controller, self._command(controller, grown.kubeconfig, port))
-            )
-            await asyncio.sleep(self._warm_up)
+            child = await stack.enter_async_context(self._started(name, grown.kubeconfig, port))
+            await asyncio.sleep(self.warm_up)
             _check(child)
             probe = None
             late = (0.0, 0.0)
-            if controller in _OURS:
+            if name in _OURS:
                 probe = _Probe(f"http://{LOOPBACK}:{port}/healthz")
                 await stack.enter_async_context(background(probe.run()))
                 late = await _late(port)
-            await self._load.send(Order(begin=True), Order)
+            await self.load.send(Order(begin=True), Order)
             cpu = cpu_seconds(child.pid)
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(self.seconds)
             cpu = cpu_seconds(child.pid) - cpu
-            ended = await self._load.send(Order(end=True), Ended)
+            ended = await self.load.send(Order(end=True), Ended)
             _check(child)
             rss, peak = rss_mib(child.pid), peak_mib(child.pid)
             if probe is not None:
@@ -200,14 +149,14 @@ class _Bench:
         cores, syncs = cpu / ended.seconds, ended.syncs / ended.seconds
         stalls = None if probe is None else [each for each in probe.milliseconds if each > _STALL_MS]
         kib = None
-        if controller in _OURS and self._empty_mib is not None:
-            kib = (rss - self._empty_mib) * 1024 / grown.hpas
+        if name in _OURS and self.empty_mib is not None:
+            kib = (rss - self.empty_mib) * 1024 / grown.hpas
         return Figures(
-            controller=controller,
+            controller=name,
             api_server="playground" if find_assets(os.environ) is None else "kube-apiserver",
             hpas=grown.hpas,
-            workers=self._workers,
-            sync_period=self._sync_period,
+            workers=self.workers,
+            sync_period=self.sync_period,
             seconds=round(ended.seconds, 1),
             synced_hpas=ended.synced_hpas,
             interval_p50=round(ended.interval_p50, 2),
@@ -231,18 +180,23 @@ class _Bench:
             server_cpu_cores=round(ended.server_cpu_seconds / ended.seconds, 3),
         )
 
-    def _command(self, controller: str, kubeconfig: str, port: int) -> list[str | Path]:
-        if controller in _OURS:
-            flags = [*self._flags, *(["--eager"] if controller == _EAGER else [])]
-            return _autoscaler(kubeconfig, port, self._workers, self._sync_period, flags)
-        return _controller_manager(kubeconfig, port, self._workers, self._sync_period, self._folder)
-
     @asynccontextmanager
-    async def _started(self, controller: str, command: list[str | Path]) -> AsyncIterator[ChildProcess]:
-        log = self._folder / f"{controller.replace(' ', '')}.log"
-        async with await ChildProcess.start(controller, command, log=log, directory=ROOT) as child:
-            if controller in _OURS:
-                os.sched_setaffinity(child.pid, {self._cpu})
+    async def _started(self, name: str, kubeconfig: str, port: int) -> AsyncIterator[ChildProcess]:
+        flags = [f"--horizontal-pod-autoscaler-sync-period={self.sync_period}s"]
+        if self.workers is not None:
+            flags.append(f"--concurrent-horizontal-pod-autoscaler-syncs={self.workers}")
+        ours = name in _OURS
+        if ours:
+            flags += [
+                "--leader-elect-resource-namespace=default",
+                *self.flags,
+                *(["--eager"] if name == _EAGER else []),
+            ]
+        else:
+            flags += _LIFTED
+        async with controller(name, kubeconfig, self.folder, *flags, port=port) as child:
+            if ours:
+                os.sched_setaffinity(child.pid, {self.cpu})
             yield child
 
 
@@ -289,9 +243,7 @@ def _row(figures: Figures) -> str:
 
 
 def _controllers() -> list[str]:
-    assets = find_assets(os.environ)
-    peer = assets is not None and (assets / _KCM).is_file()
-    return [_AUTOSCALER, _KCM] if peer else [_AUTOSCALER]
+    return [_AUTOSCALER, KCM] if has_controller_manager() else [_AUTOSCALER]
 
 
 async def _run(
@@ -299,41 +251,24 @@ async def _run(
     *,
     points: Sequence[int],
     namespaces: int,
-    workers: int | None,
-    sync_period: float,
-    warm_up: float,
-    seconds: float,
-    cpu: int,
     output: Path,
     controllers: Sequence[str],
-    flags: Sequence[str],
     tenant: tuple[int, int, float] | None,
+    **options: Any,
 ) -> None:
     print(_HEAD, flush=True)
-    encoder = msgspec.json.Encoder()
     async with cluster_process(folder / "cluster", namespaces) as load:
-        bench = _Bench(
-            load,
-            folder,
-            workers=workers,
-            sync_period=sync_period,
-            warm_up=warm_up,
-            seconds=seconds,
-            cpu=cpu,
-            flags=flags,
-        )
+        bench = _Bench(load=load, folder=folder, **options)
         grown = await load.send(Order(grow=0), Grown)
         if tenant is not None:
             await load.send(Order(tenant=tenant), Order)
         await bench.empty(grown.kubeconfig)
-        with output.open("ab") as file:
-            for point in sorted(points):
-                grown = await load.send(Order(grow=point), Grown)
-                for controller in controllers:
-                    figures = await bench.measure(controller, grown)
-                    print(_row(figures), flush=True)
-                    file.write(encoder.encode(figures) + b"\n")
-                    file.flush()
+        for point in sorted(points):
+            grown = await load.send(Order(grow=point), Grown)
+            for name in controllers:
+                figures = await bench.measure(name, grown)
+                print(_row(figures), flush=True)
+                await asyncio.to_thread(write_lines, output, [figures])
 
 
 @click.command(help=__doc__)
@@ -349,40 +284,11 @@ async def _run(
 @click.option("--tenant", type=(int, int, float), help="HPAs of another namespace, metrics of each, seconds of each.")
 @click.option("--flag", "flags", multiple=True, help="Another flag for the autoscaler.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-autoscaler.jsonl"), show_default=True)
-def main(
-    *,
-    points: tuple[int, ...],
-    namespaces: int,
-    workers: int | None,
-    sync_period: float,
-    warm_up: float,
-    seconds: float,
-    cpu: int,
-    peer: bool,
-    eager: bool,
-    flags: tuple[str, ...],
-    tenant: tuple[int, int, float] | None,
-    output: Path,
-) -> None:
+def main(*, peer: bool, eager: bool, **options: Any) -> None:
     """Measure and print."""
     controllers = [*([_EAGER] if eager else []), *(_controllers() if peer else [_AUTOSCALER])]
     with tempfile.TemporaryDirectory() as folder:
-        run(
-            _run(
-                Path(folder),
-                points=points,
-                namespaces=namespaces,
-                workers=workers,
-                sync_period=sync_period,
-                warm_up=warm_up,
-                seconds=seconds,
-                cpu=cpu,
-                output=output,
-                controllers=controllers,
-                flags=flags,
-                tenant=tenant,
-            )
-        )
+        run(_run(Path(folder), controllers=controllers, **options))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ is within the tolerance. If KUBEBUILDER_ASSETS has kube-apiserver, that serves t
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -20,18 +19,14 @@ import click
 import msgspec
 from aiohttp import web
 
-from bench.costs import write_lines
-from bench.figures import cpu_seconds, rss_mib
-from bench.hpa_cluster import PODS_EACH, Grown, Order
+from bench.figures import cpu_seconds, rss_mib, write_lines
+from bench.hpa_cluster import PODS_EACH, Grown, Order, cluster_process
 from bench.hpa_objects import GROUP, METRIC, namespace_of
-from bench.hpa_process import ROOT, cluster_process
+from bench.processes import controller, registered_adapter, served
 from bench.reaction_cluster import INSTANT_QUERIES, metric_sum
 from kube.api.client import KubeClient
 from kube.process.runtime import run
-from playground.binaries import find_async
-from playground.install import Manifests, apply, write_account_kubeconfig
 from playground.ports import LOOPBACK, free_port
-from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Target
 
 _SCRAPE: Final = 5
@@ -74,14 +69,7 @@ async def _exporter(stack: AsyncExitStack, number: int, hpas: int, namespaces: i
             )
         )
 
-    application = web.Application()
-    application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    port = free_port()
-    await web.TCPSite(runner, LOOPBACK, port).start()
-    return Target(address=f"{LOOPBACK}:{port}")
+    return Target(address=await stack.enter_async_context(served(metrics)))
 
 
 async def _measure(folder: Path, *, hpas: int, namespaces: int, warm_up: float, seconds: float) -> Figures:
@@ -91,34 +79,15 @@ async def _measure(folder: Path, *, hpas: int, namespaces: int, warm_up: float, 
         load = await stack.enter_async_context(cluster_process(folder / "cluster", namespaces))
         kubeconfig = Path((await load.send(Order(grow=hpas), Grown)).kubeconfig)
         client = await stack.enter_async_context(await KubeClient.connect(kubeconfig))
-        manifests = await Manifests.render(await find_async("kubectl"))
-        await apply(client, manifests.rights)
-        account, rules, port = folder / "adapter.kubeconfig", folder / "rules.yaml", free_port()
-        await write_account_kubeconfig(client, account, admin=kubeconfig, account=manifests.account("adapter"))
-        await asyncio.to_thread(rules.write_text, _RULES)
-        command = [
-            *(sys.executable, "-m", "adapter", "serve", f"--prometheus-url={prometheus.url}", f"--config={rules}"),
-            *(f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")),
-            *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
-        ]
-        adapter = await stack.enter_async_context(
-            await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=ROOT)
-        )
         # The adapter's registration replaces that of the cluster's own metrics.
         await client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.{GROUP}")
-        await apply(client, manifests.registration(port=port))
+        adapter = await stack.enter_async_context(
+            registered_adapter(client, folder, admin=kubeconfig, prometheus_url=prometheus.url, rules=_RULES)
+        )
         metrics_port = free_port()
-        command = [
-            *(sys.executable, "-m", "autoscaler", "run", "--eager=true", "--leader-elect=false"),
-            *(
-                f"--kubeconfig={kubeconfig}",
-                f"--bind-address={LOOPBACK}",
-                f"--metrics-port={metrics_port}",
-                "--state-configmap=",
-            ),
-        ]
+        flags = ("--eager=true", "--leader-elect=false", "--state-configmap=")
         autoscaler = await stack.enter_async_context(
-            await ChildProcess.start("autoscaler", command, log=folder / "autoscaler.log", directory=ROOT)
+            controller("autoscaler", kubeconfig, folder, *flags, port=metrics_port)
         )
         session = await stack.enter_async_context(aiohttp.ClientSession())
         await asyncio.sleep(warm_up)

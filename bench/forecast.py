@@ -24,7 +24,7 @@ import msgspec
 from adapter.forecasts.options import ForecastOptions
 from autoscaler.core.model import HPA
 from autoscaler.objects.hpa import parse_hpa
-from bench.costs import show, write_lines
+from bench.figures import show, write_lines
 from bench.replay import TRACES
 from replay.csv_source import read_csv
 from replay.forecast import with_forecasts

@@ -22,8 +22,7 @@ import click
 import msgspec
 from aiohttp import web
 
-from bench.costs import Cost, show, write_lines
-from bench.figures import percentile
+from bench.figures import Cost, percentile, show, write_lines
 from bench.metric_rules import Adapter, Bench, opened, running_adapter
 from kube.process.runtime import run
 

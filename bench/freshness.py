@@ -31,10 +31,9 @@ from adapter.prometheus import (
     PrometheusServers,
     Vector,
 )
-from bench.costs import show
-from bench.figures import percentile
+from bench.figures import percentile, show
+from bench.processes import served
 from kube.process.runtime import run
-from playground.ports import LOOPBACK
 from playground.prometheus import PrometheusServer, Target
 
 _INTERVALS: Final = (2, 5, 15, 30, 60)
@@ -68,17 +67,8 @@ class _Counted:
         return await self._servers.instant(query, deadline=deadline, destination=destination)
 
 
-async def _exporter(stack: AsyncExitStack) -> str:
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=f"scraped_at {time.time()!r}\n")
-
-    application = web.Application()
-    application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, LOOPBACK, 0).start()
-    return f"{LOOPBACK}:{runner.addresses[0][1]}"
+async def _scraped_at(_: web.Request) -> web.Response:
+    return web.Response(text=f"scraped_at {time.time()!r}\n")
 
 
 def _queries() -> dict[str, tuple[int, int, str]]:
@@ -91,12 +81,12 @@ def _queries() -> dict[str, tuple[int, int, str]]:
     return found
 
 
-async def _measure(folder: Path, seconds: float) -> list[Row]:
+async def _measure(folder: Path, seconds: float, freshness: float) -> list[Row]:
     queries, ages, before = _queries(), defaultdict[str, list[float]](list), Counter[str]()
     async with AsyncExitStack() as stack:
         prometheus = await stack.enter_async_context(PrometheusServer(folder, scrape_interval=_INTERVALS[0]))
         exporters = {
-            (interval, targets, number): await _exporter(stack)
+            (interval, targets, number): await stack.enter_async_context(served(_scraped_at))
             for interval, targets in itertools.product(_INTERVALS, (1, 10))
             for number in range(targets)
         }
@@ -115,7 +105,7 @@ async def _measure(folder: Path, seconds: float) -> list[Row]:
         )
         servers = await stack.enter_async_context(PrometheusServers(PrometheusOptions(url=prometheus.url)))
         counted = _Counted(servers)
-        cache = await stack.enter_async_context(VectorCache(counted, ttl=5.0))
+        cache = await stack.enter_async_context(VectorCache(counted, ttl=freshness))
 
         async def client(query: str, *, until: float) -> None:
             while time.monotonic() < until:
@@ -145,12 +135,13 @@ async def _measure(folder: Path, seconds: float) -> list[Row]:
 
 @click.command(help=__doc__)
 @click.option("--seconds", type=click.FloatRange(1), default=240.0, show_default=True, help="Seconds to measure.")
-def main(seconds: float) -> None:
+@click.option("--freshness", type=click.FloatRange(0), default=5.0, show_default=True, help="--metrics-freshness.")
+def main(seconds: float, freshness: float) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
 
         async def measured() -> None:
-            rows = await _measure(Path(folder), seconds)
+            rows = await _measure(Path(folder), seconds, freshness)
             show("samples in results", rows)
 
         run(measured())

@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ from bench.hpa_objects import (
     namespace_objects,
     namespace_of,
 )
+from bench.processes import LinesProcess, lines_process
 from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.mapping import GroupResource
 from kube.api.status import StatusError
@@ -96,6 +97,12 @@ class Ended(msgspec.Struct):
     metric_values: int
     server_cpu_seconds: float
     """Of the API server and etcd; of the playground's together with the metrics API."""
+
+
+def cluster_process(folder: Path, namespaces: int) -> AbstractAsyncContextManager[LinesProcess]:
+    """Run this module, a cluster with so many namespaces, which takes orders."""
+    # It logs clients that disconnect during a watch, which is normal here.
+    return lines_process("bench.hpa_cluster", folder, f"--namespaces={namespaces}", log=folder.with_suffix(".log"))
 
 
 class _Syncs:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,10 +21,9 @@ import msgspec
 
 from adapter.metrics.objects import metadata_of
 from autoscaler.objects.workloads import PODS, track_pod
-from bench.costs import show, write_lines
-from bench.figures import cpu_seconds, peak_mib, rss_mib
-from bench.hpa_cluster import PODS_EACH, Grown, Order
-from bench.hpa_process import ROOT, cluster_process
+from bench.figures import cpu_seconds, peak_mib, rss_mib, show, write_lines
+from bench.hpa_cluster import PODS_EACH, Grown, Order, cluster_process
+from bench.processes import lines_process
 from kube.api.client import KubeClient
 from kube.cache.label_index import LabelIndex
 from kube.cache.store import Store
@@ -90,22 +88,15 @@ async def _list(process: str, kubeconfig: Path) -> Listing:
         )
 
 
-async def _in_new_process(process: str, kubeconfig: str) -> Listing:
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.hpa_listing", f"--follow={process}", f"--kubeconfig={kubeconfig}"),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-    )
-    output, _ = await child.communicate()
-    if child.returncode:
-        raise click.ClickException(f"the process that lists as the {process} does has failed")
-    return msgspec.json.decode(output, type=Listing)
-
-
 async def _measure(folder: Path, pods: int) -> list[Listing]:
     async with cluster_process(folder / "cluster", 50) as cluster:
         grown = await cluster.send(Order(grow=-(-pods // PODS_EACH)), Grown)
-        return [await _in_new_process(process, grown.kubeconfig) for process in _VIEWS]
+        rows = []
+        for process in _VIEWS:
+            flags = f"--follow={process}", f"--kubeconfig={grown.kubeconfig}"
+            async with lines_process("bench.hpa_listing", *flags) as child:
+                rows.append(await child.read(Listing))
+        return rows
 
 
 @click.command(help=__doc__)

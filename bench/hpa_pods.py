@@ -136,74 +136,28 @@ def running_pod(namespace: str, app: str, name: str) -> dict[str, Any]:
     }
 
 
-def _owned(*names: str) -> dict[str, Any]:
-    return {f"f:{name}": {} for name in names}
-
-
-def _managed(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
+def _managed(manager: str, obj: object, **more: str) -> dict[str, Any]:
     return {
         "manager": manager,
         "operation": "Update",
         "apiVersion": "v1",
         "time": _STARTED,
         "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
+        "fieldsV1": _fields(obj),
         **more,
     }
 
 
-_CONTAINER_FIELDS = {
-    ".": {},
-    **_owned("image", "imagePullPolicy", "name", "terminationMessagePath", "terminationMessagePolicy"),
-    "f:env": {".": {}}
-    | {f'k:{{"name":"{each["name"]}"}}': {".": {}, **_owned("name", "value")} for each in _ENVIRONMENT},
-    "f:readinessProbe": {
-        ".": {},
-        **_owned("failureThreshold", "periodSeconds", "successThreshold", "timeoutSeconds"),
-        "f:httpGet": {".": {}, **_owned("path", "port", "scheme")},
-    },
-    "f:ports": {
-        ".": {},
-        'k:{"containerPort":8080,"protocol":"TCP"}': {".": {}, **_owned("containerPort", "name", "protocol")},
-    },
-    "f:resources": {
-        ".": {},
-        "f:limits": {".": {}, **_owned("memory")},
-        "f:requests": {".": {}, **_owned("cpu", "memory")},
-    },
-}
+def _fields(obj: object) -> dict[str, Any]:
+    """Return the fields of an object as managedFields have them."""
+    if isinstance(obj, dict):
+        return {f"f:{name}": _fields(value) for name, value in obj.items()}
+    if isinstance(obj, list):
+        return {f'k:{{"name":"{each.get("name", each.get("type"))}"}}': {".": {}, **_fields(each)} for each in obj}
+    return {}
+
+
 _MANAGED_FIELDS = [
-    _managed(
-        "kube-controller-manager",
-        {
-            "f:metadata": {
-                "f:annotations": {".": {}, **_owned("prometheus.io/port", "prometheus.io/scrape")},
-                **_owned("generateName"),
-                "f:labels": {".": {}, **_owned("app", "app.kubernetes.io/name", "pod-template-hash")},
-                "f:ownerReferences": {".": {}, f'k:{{"uid":"{uuid.UUID(int=0)}"}}': {}},
-            },
-            "f:spec": {
-                "f:containers": {'k:{"name":"app"}': _CONTAINER_FIELDS},
-                **_owned("dnsPolicy", "enableServiceLinks", "restartPolicy", "schedulerName", "securityContext"),
-                **_owned("terminationGracePeriodSeconds"),
-            },
-        },
-    ),
-    _managed(
-        "kubelet",
-        {
-            "f:status": {
-                "f:conditions": {
-                    f'k:{{"type":"{each["type"]}"}}': {
-                        ".": {},
-                        **_owned("lastProbeTime", "lastTransitionTime", "status", "type"),
-                    }
-                    for each in _CONDITIONS
-                    if each["type"] != "PodScheduled"
-                },
-                **_owned("containerStatuses", "hostIP", "hostIPs", "phase", "podIP", "podIPs", "startTime"),
-            }
-        },
-        subresource="status",
-    ),
+    _managed("kube-controller-manager", {"spec": {name: _SPEC[name] for name in _SPEC if name[0] not in "tv"}}),
+    _managed("kubelet", {"status": {"conditions": _CONDITIONS[:4], "podIP": ""}}, subresource="status"),
 ]

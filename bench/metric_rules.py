@@ -25,18 +25,16 @@ import click
 import msgspec
 from aiohttp import web
 
-from bench.costs import Cost, show, write_lines
-from bench.figures import percentile
+from bench.figures import Cost, percentile, show, write_lines
+from bench.processes import ROOT, adapter_flags, api_server, served
 from kube.api.client import KubeClient
 from kube.process.runtime import run
-from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.pki import Pki
 from playground.install import apply, read_objects
-from playground.kube_apiserver import KubeApiServer, find_assets
+from playground.kube_apiserver import find_assets
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
 _EXTERNAL: Final = "/apis/external.metrics.k8s.io/v1beta1"
 _OF_NAMESPACE: Final = 100
 _AT_A_TIME: Final = 16
@@ -173,26 +171,14 @@ async def _prometheus(request: web.Request) -> web.Response:
 async def opened(folder: Path, *, real_time: bool, prometheus: Handler = _prometheus) -> AsyncIterator[Bench]:
     """Run an API server, and a server that responds as Prometheus."""
     async with AsyncExitStack() as stack:
-        assets = find_assets(os.environ)
-        if assets is None:
-            server = await stack.enter_async_context(PlaygroundApiServer(folder / "cluster"))
-            url, pki = server.url, server.pki
-        else:
-            pki = await asyncio.to_thread(Pki.create, folder / "cluster")
-            url = (await stack.enter_async_context(KubeApiServer(folder / "cluster", assets=assets, pki=pki))).url
+        url, pki = await stack.enter_async_context(api_server(folder / "cluster"))
         kubeconfig = pki.kubeconfig(url, "admin", ["system:masters"])
         client = await stack.enter_async_context(await KubeClient.connect(kubeconfig))
-        if assets is not None:
-            for path in sorted((_ROOT / "manifests/crds/metric-rules").glob("*rules.yaml")):
+        if find_assets(os.environ) is not None:
+            for path in sorted((ROOT / "manifests/crds/metric-rules").glob("*rules.yaml")):
                 await apply(client, await read_objects(path))
-        app = web.Application()
-        app.router.add_route("*", "/api/v1/{kind}", prometheus)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        port = free_port()
-        await web.TCPSite(runner, LOOPBACK, port).start()
-        yield Bench(client, pki, kubeconfig, f"http://{LOOPBACK}:{port}", folder, real_time)
+        address = await stack.enter_async_context(served(prometheus))
+        yield Bench(client, pki, kubeconfig, f"http://{address}", folder, real_time)
 
 
 @asynccontextmanager
@@ -200,21 +186,19 @@ async def running_adapter(bench: Bench, name: str, text: str = "{}") -> AsyncIte
     """Run an adapter with the text of a rules file until the end of the context; it is ready."""
     port, rules = free_port(), bench.folder / "rules.yaml"
     rules.write_text(text)
-    flags = {
-        "config": rules,
-        "prometheus-url": bench.prometheus_url,
-        "bind-address": LOOPBACK,
-        "secure-port": port,
-        "cert-dir": bench.folder / f"{name}-certificates",
-        **{f"{purpose}-kubeconfig": bench.kubeconfig for purpose in ("lister", "authentication", "authorization")},
-    }
     command = [sys.executable, "-m", "adapter", "serve", "--metric-rules", "--shutdown-delay-duration=100ms"]
-    command += [f"--{flag}={value}" for flag, value in flags.items()]
+    command += adapter_flags(
+        prometheus_url=bench.prometheus_url,
+        rules=rules,
+        kubeconfig=bench.kubeconfig,
+        port=port,
+        certificates=bench.folder / f"{name}-certificates",
+    )
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(bench.pki.front_proxy.certificate, bench.pki.front_proxy.key)
     connector = aiohttp.TCPConnector(ssl=context)
-    process = await ChildProcess.start(name, command, log=bench.folder / f"{name}.log", directory=_ROOT)
+    process = await ChildProcess.start(name, command, log=bench.folder / f"{name}.log", directory=ROOT)
     async with process, aiohttp.ClientSession(connector=connector) as session:
         if bench.real_time:
             os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,13 +21,12 @@ import msgspec
 
 from bench.adapter import MIXED
 from bench.adapter_environment import AdapterEnvironment, Server, adapter_environment
-from bench.costs import Cost, show
-from bench.figures import percentile
+from bench.figures import Cost, percentile, show
+from bench.processes import generate_load
 from bench.rate_generator import RatedOutcome, RatedTask
 from playground.apiserver.pki import client_tls
 from playground.ports import LOOPBACK
 
-_ROOT = Path(__file__).resolve().parents[1]
 _TIMES = 10
 _WARM_UP_SECONDS = 3.0  # the first requests wait for Prometheus
 _SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
@@ -139,16 +137,7 @@ async def _generate(server: Server, *, rate: float, connections: int, seconds: f
     rated = RatedTask(
         **{**msgspec.structs.asdict(task), "warm_up": _WARM_UP_SECONDS}, rate=rate, pid=server.process.pid
     )
-    generator = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.rate_generator"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=_ROOT,
-    )
-    output, _ = await generator.communicate(msgspec.json.encode(rated))
-    if generator.returncode != 0:
-        raise RuntimeError("the load generator failed")
-    return msgspec.json.decode(output, type=RatedOutcome)
+    return await generate_load("bench.rate_generator", rated, RatedOutcome)
 
 
 async def _sustainable(server: Server, *, connections: int, seconds: float) -> tuple[float, list[Row]]:

@@ -14,8 +14,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
@@ -27,10 +26,9 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.pages import UIPages
-from bench.costs import show, write_lines
-from bench.figures import cpu_seconds, rss_mib
-from bench.hpa_process import ROOT
+from bench.figures import cpu_seconds, rss_mib, show, write_lines
 from bench.page_hpas import ChangingHPAs
+from bench.processes import LinesProcess, lines_process
 from kube.process.runtime import freeze_gc, run
 from kube.web.options import UIAddress
 from kube.web.server import PageServer
@@ -78,30 +76,11 @@ class Figures(msgspec.Struct, kw_only=True):
     rss_mib: float
 
 
-class Server:
-    """The process that serves the pages."""
-
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self._process = process
-        self.url = url
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    async def blocked_ms(self) -> float:
-        """Return the longest time that its event loop was blocked since the last call."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(b"\n")
-        return msgspec.json.decode(await self._process.stdout.readline(), type=Blocked).milliseconds
-
-    async def cores(self, seconds: float) -> float:
-        """Return its CPU seconds per second."""
-        cpu, started = cpu_seconds(self.pid), time.monotonic()
-        await asyncio.sleep(seconds)
-        return (cpu_seconds(self.pid) - cpu) / (time.monotonic() - started)
+async def cores(pid: int, seconds: float) -> float:
+    """Return the CPU seconds per second of a process."""
+    cpu, started = cpu_seconds(pid), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (cpu_seconds(pid) - cpu) / (time.monotonic() - started)
 
 
 class Viewer:
@@ -118,25 +97,9 @@ class Viewer:
                 self.bytes += len(line)
 
 
-@asynccontextmanager
-async def start_server(hpas: int) -> AsyncIterator[Server]:
-    """Run a process with a number of HPAs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.page", f"--hpas={hpas}", "--serve"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        line = await process.stdout.readline()
-        if not line:
-            raise click.ClickException("the server's process has ended")
-        yield Server(process, msgspec.json.decode(line, type=Started).url)
-    finally:
-        process.stdin.close()
-        await process.wait()
+def start_server(hpas: int) -> AbstractAsyncContextManager[LinesProcess]:
+    """Run a process with a number of HPAs. It sends Started, and Blocked for each order."""
+    return lines_process("bench.page", f"--hpas={hpas}", "--serve")
 
 
 async def _serve(hpas: int) -> None:
@@ -174,23 +137,23 @@ async def _watch(blocks: list[float]) -> None:
         blocks.append(time.thread_time() - before)
 
 
-async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Figures:
-    url = f"{server.url}?{query}"
+async def _measure(server: LinesProcess, url: str, query: str, hpas: int, seconds: float) -> Figures:
+    page = f"{url}?{query}"
     async with aiohttp.ClientSession(raise_for_status=True) as session:
 
         async def view() -> tuple[float, int]:
             started = time.monotonic()
-            async with session.get(url) as response:
+            async with session.get(page) as response:
                 body = await response.read()
             return (time.monotonic() - started) * 1000, len(body)
 
         first_ms, size = await view()
         view_ms = statistics.median([(await view())[0] for _ in range(_VIEWS)])
-        idle = await server.cores(seconds)
-        await server.blocked_ms()
+        idle = await cores(server.pid, seconds)
+        await server.send(None, Blocked)
         viewer = Viewer()
-        watching = asyncio.create_task(viewer.run(session, f"{server.url}events?{query}"))
-        cores = await server.cores(seconds)
+        watching = asyncio.create_task(viewer.run(session, f"{url}events?{query}"))
+        used = await cores(server.pid, seconds)
         watching.cancel()
     return Figures(
         query=query,
@@ -199,8 +162,8 @@ async def _measure(server: Server, query: str, hpas: int, seconds: float) -> Fig
         view_ms=round(view_ms, 1),
         page_kib=round(size / 1024, 1),
         idle_percent=round(idle * 100, 2),
-        viewer_percent=round((cores - idle) * 100, 2),
-        blocked_ms=round(await server.blocked_ms(), 1),
+        viewer_percent=round((used - idle) * 100, 2),
+        blocked_ms=round((await server.send(None, Blocked)).milliseconds, 1),
         events_per_second=round(viewer.events / seconds, 1),
         kib_per_second=round(viewer.bytes / 1024 / seconds, 1),
         rss_mib=round(rss_mib(server.pid), 1),
@@ -246,9 +209,10 @@ async def _in_chromium(url: str) -> float | None:
 
 async def _run(hpas: int, seconds: float) -> tuple[float | None, list[Figures]]:
     async with start_server(hpas) as server:
-        painted_ms = await _in_chromium(server.url)
+        painted_ms = await _in_chromium((await server.read(Started)).url)
     async with start_server(hpas) as server:
-        return painted_ms, [await _measure(server, query, hpas, seconds) for query in _QUERIES]
+        url = (await server.read(Started)).url
+        return painted_ms, [await _measure(server, url, query, hpas, seconds) for query in _QUERIES]
 
 
 @click.command(help=__doc__)

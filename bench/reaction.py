@@ -26,25 +26,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
 
-from bench.costs import write_lines
-from bench.figures import cpu_seconds
+from bench.figures import cpu_seconds, write_lines
+from bench.processes import KCM, controller, has_controller_manager, registered_adapter
 from bench.reaction_cluster import RIGHT, Application, Interval, ReactionCluster, reaction_cluster
 from kube.api.client import KubeError
 from kube.api.status import StatusError
 from kube.process.runtime import run
-from playground.binaries import find_async
-from playground.install import Account, Manifests, apply, write_account_kubeconfig
-from playground.kube_apiserver import find_assets
-from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
-_KCM: Final = "kube-controller-manager"
 _START_SECONDS: Final = 120.0
 _SETTLED_SYNCS: Final = 2
 _SYNC: Final = 15.0
@@ -107,22 +101,6 @@ class _Running:
     controller: ChildProcess
 
 
-def _controller(setup: Setup, kubeconfig: Path, folder: Path, more: Sequence[str]) -> list[str | Path]:
-    if setup.controller_manager:
-        return [
-            Path(os.environ["KUBEBUILDER_ASSETS"]) / _KCM,
-            *(f"--{purpose}kubeconfig={kubeconfig}" for purpose in ("", "authentication-", "authorization-")),
-            *(f"--bind-address={LOOPBACK}", f"--secure-port={free_port()}", f"--cert-dir={folder / 'manager'}"),
-            *("--leader-elect=false", "--controllers=horizontal-pod-autoscaler-controller"),
-            *more,
-        ]
-    return [
-        *(sys.executable, "-m", "autoscaler", "run", "--leader-elect=false", "--state-configmap="),
-        *(f"--kubeconfig={kubeconfig}", f"--bind-address={LOOPBACK}", "--metrics-port=0"),
-        *more,
-    ]
-
-
 def _rules(intervals: Sequence[Interval], *, recorded: bool) -> str:
     """Return rules for both adapters. The second section is for an API that is registered, and not used."""
     text = "rules:\n"
@@ -142,75 +120,61 @@ def _rules(intervals: Sequence[Interval], *, recorded: bool) -> str:
     )
 
 
+@dataclass(kw_only=True)
 class _Bench:
-    """One run."""
+    """One run; what the options of the command are."""
 
-    def __init__(
-        self,
-        cluster: ReactionCluster,
-        folder: Path,
-        intervals: Sequence[Interval],
-        *,
-        repetitions: int,
-        seconds: float,
-        recorded: bool,
-        sync_period: float | None,
-        freshness: str | None,
-    ) -> None:
-        self._cluster = cluster
-        self._folder = folder
-        self._intervals = intervals
-        self._repetitions = repetitions
-        self._seconds = seconds
-        self._recorded = recorded
-        self._adapter_flags = [] if freshness is None else [f"--metrics-freshness={freshness}"]
-        self._controller_flags = (
-            [] if sync_period is None else [f"--horizontal-pod-autoscaler-sync-period={sync_period:g}s"]
-        )
-        self._account = folder / "adapter.kubeconfig"
+    cluster: ReactionCluster
+    folder: Path
+    intervals: Sequence[Interval]
+    repetitions: int
+    seconds: float
+    recorded: bool
+    sync_period: float | None
+    freshness: str | None
 
     async def measure(self, setups: Sequence[Setup]) -> AsyncIterator[list[Row]]:
         """Yield the rows of each setup, which has applications of its own."""
         applications = [
             [
                 Application(f"app-{number}-{each}", interval)
-                for interval in self._intervals
-                for each in range(self._repetitions)
+                for interval in self.intervals
+                for each in range(self.repetitions)
             ]
             for number in range(len(setups))
         ]
-        await self._cluster.create([one for some in applications for one in some])
+        await self.cluster.create([one for some in applications for one in some])
         # A rate needs all of its range before it is that of the load.
-        await asyncio.sleep(max(one.window + 2 * one.scrape for one in self._intervals) + _SYNC)
+        await asyncio.sleep(max(one.window + 2 * one.scrape for one in self.intervals) + _SYNC)
         for number, (setup, some) in enumerate(zip(setups, applications, strict=True)):
             yield await self._measure(number, setup, some)
 
     async def _measure(self, number: int, setup: Setup, applications: Sequence[Application]) -> list[Row]:
         async with self._running(number, setup, applications[0]) as running:
-            await self._cluster.create_hpas(applications)
+            await self.cluster.create_hpas(applications)
             await self._until_settled(applications)
-            before = (await self._cluster.queries(), *self._cpu(running), time.monotonic())
-            period = max(one.scrape for one in self._intervals)
+            before = (await self.cluster.queries(), *self._cpu(running), time.monotonic())
+            period = max(one.scrape for one in self.intervals)
             async with asyncio.TaskGroup() as tasks:
                 for one in applications:
                     tasks.create_task(self._step(one, random.uniform(0, max(period, _SYNC))))
-            after = (await self._cluster.queries(), *self._cpu(running), time.monotonic())
+            after = (await self.cluster.queries(), *self._cpu(running), time.monotonic())
             queries, adapter, controller, seconds = (new - old for new, old in zip(after, before, strict=True))
             for child in (running.adapter, running.controller):
                 if child.exit_status is not None:
                     raise click.ClickException("\n".join(child.last_lines()))
-        await self._cluster.remove(applications)
+        await self.cluster.remove(applications)
         costs = {
             "queries_a_minute": round(queries / seconds * 60, 1),
             "adapter_cores": round(adapter / seconds, 3),
             "controller_cores": round(controller / seconds, 3),
         }
-        return [await self._row(setup, one, applications, costs) for one in self._intervals]
+        return [await self._row(setup, one, applications, costs) for one in self.intervals]
 
     async def _step(self, application: Application, delay: float) -> None:
         await asyncio.sleep(delay)
-        self._cluster.step(application)
-        end = time.monotonic() + self._seconds
+        self.cluster.step(application)
+        end = time.monotonic() + self.seconds
         while not application.done and time.monotonic() < end:  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.5)
 
@@ -218,13 +182,13 @@ class _Bench:
         self, setup: Setup, interval: Interval, applications: Sequence[Application], costs: dict[str, float]
     ) -> Row:
         some = [one for one in applications if one.interval == interval]
-        seen = [await self._cluster.in_prometheus(one, recorded=self._recorded) for one in some]
+        seen = [await self.cluster.in_prometheus(one, recorded=self.recorded) for one in some]
         firsts, rights, writes = [], [], []
         for one in some:
             times = [at - one.stepped for at, _ in one.writes]
             right = next((index for index, (_, replicas) in enumerate(one.writes) if replicas >= RIGHT), None)
-            firsts.append(round(times[0] if times else self._seconds, 2))
-            rights.append(round(self._seconds if right is None else times[right], 2))
+            firsts.append(round(times[0] if times else self.seconds, 2))
+            rights.append(round(self.seconds if right is None else times[right], 2))
             writes.append(len(times) if right is None else right + 1)
         return Row(
             setup=setup.name,
@@ -239,7 +203,7 @@ class _Bench:
             right=round(statistics.median(rights), 2),
             right_worst=max(rights),
             not_right=sum(not one.done for one in some),
-            seconds=self._seconds,
+            seconds=self.seconds,
             writes=statistics.median(writes),
             **costs,
             firsts=firsts,
@@ -252,36 +216,34 @@ class _Bench:
     async def _until_settled(self, applications: Sequence[Application]) -> None:
         """Wait until each HPA has a value, and a random time, so that the controllers' syncs are at any time."""
         async with asyncio.timeout(_START_SECONDS):
-            while await self._cluster.measured(applications) < len(applications):  # noqa: ASYNC110 - other processes
+            while await self.cluster.measured(applications) < len(applications):  # noqa: ASYNC110 - other processes
                 await asyncio.sleep(0.5)
         await asyncio.sleep(_SETTLED_SYNCS * _SYNC)
 
     @asynccontextmanager
     async def _running(self, number: int, setup: Setup, example: Application) -> AsyncIterator[_Running]:
-        kubeconfig, port = self._cluster.cluster.kubeconfig, free_port()
-        folder = self._folder / str(number)
+        kubeconfig, folder = self.cluster.cluster.kubeconfig, self.folder / str(number)
         await asyncio.to_thread(folder.mkdir)
-        manifests = await Manifests.render(await find_async("kubectl"))
-        await apply(self._cluster.client, manifests.rights)
-        account: Account = manifests.account("adapter")
-        await write_account_kubeconfig(self._cluster.client, self._account, admin=kubeconfig, account=account)
-        rules = folder / "rules.yaml"
-        await asyncio.to_thread(rules.write_text, _rules(self._intervals, recorded=self._recorded))
         peer = [os.environ.get("PEER", ""), "--client-qps=100000", "--client-burst=100000"]
-        ours = [sys.executable, "-m", "adapter", "serve", *(setup.adapter_flags or self._adapter_flags)]
-        command = [
-            *(peer if setup.peer else ours),
-            *(f"--{purpose}-kubeconfig={self._account}" for purpose in ("lister", "authentication", "authorization")),
-            *(f"--prometheus-url={self._cluster.prometheus.url}", f"--config={rules}", "--metrics-relist-interval=1m"),
-            *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
-        ]
-        async with await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=_ROOT) as adapter:
-            await apply(self._cluster.client, manifests.registration(port=port))
+        freshness = [] if self.freshness is None else [f"--metrics-freshness={self.freshness}"]
+        ours = [sys.executable, "-m", "adapter", "serve", *(setup.adapter_flags or freshness)]
+        name, flags = "autoscaler", [*setup.controller_flags]
+        if self.sync_period is not None:
+            flags.append(f"--horizontal-pod-autoscaler-sync-period={self.sync_period:g}s")
+        if setup.controller_manager:
+            name = KCM
+        else:
+            flags += ["--leader-elect=false", "--state-configmap="]
+        async with registered_adapter(
+            self.cluster.client,
+            folder,
+            admin=kubeconfig,
+            prometheus_url=self.cluster.prometheus.url,
+            rules=_rules(self.intervals, recorded=self.recorded),
+            command=[*(peer if setup.peer else ours), "--metrics-relist-interval=1m"],
+        ) as adapter:
             await self._until_served(adapter, example)
-            flags = [*self._controller_flags, *setup.controller_flags]
-            controller = _controller(setup, kubeconfig, folder, flags)
-            log = folder / "controller.log"
-            async with await ChildProcess.start("controller", controller, log=log, directory=_ROOT) as child:
+            async with controller(name, kubeconfig, folder, *flags) as child:
                 yield _Running(adapter, child)
 
     async def _until_served(self, adapter: ChildProcess, example: Application) -> None:
@@ -290,7 +252,7 @@ class _Bench:
         async with asyncio.timeout(_START_SECONDS):
             while adapter.exit_status is None:
                 try:
-                    found = await self._cluster.client.get(path, {"labelSelector": f"app={example.name}"})
+                    found = await self.cluster.client.get(path, {"labelSelector": f"app={example.name}"})
                 except (StatusError, KubeError):
                     pass
                 else:
@@ -301,8 +263,7 @@ class _Bench:
 
 
 def _setups(names: Sequence[str]) -> list[Setup]:
-    assets = find_assets(os.environ)
-    manager = assets is not None and (assets / _KCM).is_file()
+    manager = has_controller_manager()
     possible = [
         one for one in SETUPS if (manager or not one.controller_manager) and (os.environ.get("PEER") or not one.peer)
     ]
@@ -351,16 +312,13 @@ def _table(rows: Sequence[Row]) -> str:
 @click.option("--output", type=click.Path(path_type=Path), default=Path("bench-reaction.jsonl"), show_default=True)
 def main(
     *,
-    repetitions: int,
     scrapes: tuple[int, ...],
     window: int | None,
     pod_startup: float,
-    sync_period: float | None,
-    freshness: str | None,
-    recorded: bool,
-    seconds: float,
     names: tuple[str, ...],
     output: Path,
+    recorded: bool,
+    **options: Any,
 ) -> None:
     """Measure and print."""
     intervals = [
@@ -370,16 +328,7 @@ def main(
     async def measured(folder: Path) -> None:
         rows: list[Row] = []
         async with reaction_cluster(folder, intervals, ready_seconds=pod_startup, recorded=recorded) as cluster:
-            bench = _Bench(
-                cluster,
-                folder,
-                intervals,
-                repetitions=repetitions,
-                seconds=seconds,
-                recorded=recorded,
-                sync_period=sync_period,
-                freshness=freshness,
-            )
+            bench = _Bench(cluster=cluster, folder=folder, intervals=intervals, recorded=recorded, **options)
             async for some in bench.measure(_setups(names)):
                 await asyncio.to_thread(write_lines, output, some)
                 rows += some

@@ -8,11 +8,12 @@ clock, the seconds of CPU, and the peak of the resident memory.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ import click
 import msgspec
 import yaml
 
-from bench.costs import show, write_lines
+from bench.figures import show, write_lines
 
 ROOT: Final = Path(__file__).parent.parent
 TRACES: Final = ROOT / "tests" / "data" / "traces"
@@ -82,6 +83,18 @@ def _specs(count: int, *, target: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def execute(command: Sequence[str], output: Path) -> tuple[float, resource.struct_rusage]:
+    """Run a command, with its output in a file; return its seconds, and what it used. Raises ClickException."""
+    started = time.monotonic()
+    with output.open("wb") as written, output.with_suffix(".errors").open("wb") as errors:
+        child = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=errors)
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise click.ClickException(output.with_suffix(".errors").read_text())
+    return time.monotonic() - started, usage
+
+
 def _measure(folder: Path, trace: str, *, specs: int, target: int, output: str, days: int) -> Replayed:
     files = folder / "hpas.yaml"
     files.write_text(yaml.safe_dump_all(_specs(specs, target=target)))
@@ -98,14 +111,7 @@ def _measure(folder: Path, trace: str, *, specs: int, target: int, output: str, 
         *(_DAY if days == 1 else ()),
     ]
     command += [f"--html={folder / 'replay.html'}"] if output == "html" else [f"--output={output}"]
-    started = time.monotonic()
-    with (folder / "output").open("wb") as written, (folder / "errors").open("wb") as errors:
-        child = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=errors)
-        _, status, usage = os.wait4(child.pid, 0)
-    seconds = time.monotonic() - started
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise click.ClickException((folder / "errors").read_text())
+    seconds, usage = execute(command, folder / "output")
     reconciliations = round(days * 86_400 / 15) * specs
     cpu_seconds = usage.ru_utime + usage.ru_stime
     return Replayed(

@@ -17,24 +17,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from aiohttp import web
 
+from bench.processes import KCM, controller, registered_adapter, served
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
-from playground.binaries import find_async
-from playground.cluster import Cluster, start_cluster
-from playground.install import Manifests, apply, write_account_kubeconfig
+from playground.cluster import start_cluster
 from playground.kube_apiserver import find_assets
-from playground.ports import LOOPBACK, free_port
-from playground.processes import ChildProcess
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
 _NOISY, _QUIET = 40, 10
 _PERIOD: Final = 15.0
 _METRIC: Final = "/apis/external.metrics.k8s.io/v1beta1/namespaces/quiet/depth"
@@ -67,19 +63,6 @@ class _Prometheus:
         await asyncio.sleep(self.seconds[namespace])
         sample = {"metric": {}, "value": [time.time(), str(self.values[app])]}
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
-
-
-@asynccontextmanager
-async def _served(prometheus: _Prometheus) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", prometheus.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, LOOPBACK, 0).start()
-        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 async def _create(client: KubeClient, namespace: str, app: str) -> None:
@@ -127,77 +110,45 @@ async def _reactions(client: KubeClient, prometheus: _Prometheus, app: str, unti
     return found
 
 
-async def _adapter(
-    stack: AsyncExitStack, cluster: Cluster, client: KubeClient, folder: Path, url: str, flags: Sequence[str]
-) -> None:
-    """Start the adapter, and register it."""
-    manifests = await Manifests.render(await find_async("kubectl"))
-    await apply(client, manifests.rights)
-    account, rules, port = folder / "adapter.kubeconfig", folder / "rules.yaml", free_port()
-    await write_account_kubeconfig(client, account, admin=cluster.kubeconfig, account=manifests.account("adapter"))
-    await asyncio.to_thread(rules.write_text, _RULES)
-    kubeconfigs = [f"--{purpose}-kubeconfig={account}" for purpose in ("lister", "authentication", "authorization")]
-    command = [sys.executable, "-m", "adapter", "serve", f"--prometheus-url={url}", f"--config={rules}", *kubeconfigs]
-    command += [f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}", *flags]
-    child = await ChildProcess.start("adapter", command, log=folder / "adapter.log", directory=_ROOT)
-    await stack.enter_async_context(child)
-    await apply(client, manifests.registration(port=port))
+async def _until_served(client: KubeClient) -> None:
     async with asyncio.timeout(120):
         while True:
             try:
-                await client.get(
-                    "/apis/external.metrics.k8s.io/v1beta1/namespaces/quiet/depth?labelSelector=app%3Dquiet-0"
-                )
+                await client.get(f"{_METRIC}?labelSelector=app%3Dquiet-0")
             except StatusError:
                 await asyncio.sleep(0.5)
             else:
                 return
 
 
-def _controller(name: str, cluster: Cluster, assets: Path, folder: Path) -> list[str | Path]:
-    window = "--horizontal-pod-autoscaler-downscale-stabilization=1s"
-    if name == "autoscaler":
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "autoscaler",
-            "run",
-            "--leader-elect=false",
-            "--state-configmap=",
-        ]
-        return [
-            *command,
-            f"--kubeconfig={cluster.kubeconfig}",
-            f"--bind-address={LOOPBACK}",
-            "--metrics-port=0",
-            window,
-        ]
-    return [
-        assets / "kube-controller-manager",
-        *(f"--{purpose}kubeconfig={cluster.kubeconfig}" for purpose in ("", "authentication-", "authorization-")),
-        *(f"--bind-address={LOOPBACK}", f"--secure-port={free_port()}", f"--cert-dir={folder / 'manager'}"),
-        *("--leader-elect=false", "--controllers=horizontal-pod-autoscaler-controller", window),
-    ]
-
-
-async def _measure(controller: str, slow: float, seconds: float, flags: Sequence[str]) -> str:
-    assets = find_assets(os.environ)
-    if assets is None:
+async def _measure(name: str, slow: float, seconds: float, flags: Sequence[str]) -> str:
+    if find_assets(os.environ) is None:
         raise click.UsageError("KUBEBUILDER_ASSETS names no directory with kube-apiserver")
     prometheus = _Prometheus(slow)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         cluster = await stack.enter_async_context(start_cluster(folder / "cluster", ready_seconds=0.1))
         client = await stack.enter_async_context(await cluster.client(user_agent="bench"))
-        url = await stack.enter_async_context(_served(prometheus))
+        address = await stack.enter_async_context(served(prometheus.handle))
         for namespace in ("noisy", "quiet"):
             await client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-        await _adapter(stack, cluster, client, folder, url, flags)
+        command = [sys.executable, "-m", "adapter", "serve", *flags]
+        await stack.enter_async_context(
+            registered_adapter(
+                client,
+                folder,
+                admin=cluster.kubeconfig,
+                prometheus_url=f"http://{address}",
+                rules=_RULES,
+                command=command,
+            )
+        )
+        await _until_served(client)
         for namespace, app in _APPS:
             await _create(client, namespace, app)
-        command = _controller(controller, cluster, assets, folder)
-        child = await ChildProcess.start(controller, command, log=folder / f"{controller}.log", directory=_ROOT)
-        await stack.enter_async_context(child)
+        window = "--horizontal-pod-autoscaler-downscale-stabilization=1s"
+        own = ["--leader-elect=false", "--state-configmap="] if name != KCM else []
+        await stack.enter_async_context(controller(name, cluster.kubeconfig, folder, window, *own))
         await asyncio.sleep(2 * _PERIOD)
         prometheus.queries.clear()
         until = time.monotonic() + seconds
@@ -211,7 +162,7 @@ async def _measure(controller: str, slow: float, seconds: float, flags: Sequence
         for hpa in hpas["items"]
     )
     return (
-        f"{controller}, queries of {slow:g} s, {' '.join(flags) or 'defaults'}: {len(reactions)} reactions, "
+        f"{name}, queries of {slow:g} s, {' '.join(flags) or 'defaults'}: {len(reactions)} reactions, "
         f"mean {statistics.mean(reactions):.1f} s, median {statistics.median(reactions):.1f} s, "
         f"p95 {reactions[int(0.95 * len(reactions))]:.1f} s, longest {reactions[-1]:.1f} s; "
         f"queries of noisy {prometheus.queries['noisy']}, its HPAs with a value {active} of {_NOISY}"
@@ -220,12 +171,12 @@ async def _measure(controller: str, slow: float, seconds: float, flags: Sequence
 
 @click.command(help=__doc__)
 @click.argument("adapter_flags", nargs=-1)
-@click.option("--controller", default="kube-controller-manager", show_default=True, help="Or autoscaler.")
+@click.option("--controller", "name", default=KCM, show_default=True, help="Or autoscaler.")
 @click.option("--slow", default=10.0, show_default=True, help="Seconds that a query of noisy takes.")
 @click.option("--seconds", default=180.0, show_default=True, help="Duration of the measurement.")
-def main(adapter_flags: tuple[str, ...], controller: str, slow: float, seconds: float) -> None:
+def main(adapter_flags: tuple[str, ...], name: str, slow: float, seconds: float) -> None:
     """Measure and print."""
-    print(asyncio.run(_measure(controller, slow, seconds, adapter_flags)), flush=True)
+    print(asyncio.run(_measure(name, slow, seconds, adapter_flags)), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,16 @@ capacity and the default behavior: time, and pod-hours and overload on the unsee
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
-from bench.costs import show, write_lines
-from bench.replay import ROOT, TRACES
+from bench.figures import show, write_lines
+from bench.replay import TRACES, execute
 
 _CAPACITY: Final = 100
 _HPA: Final = {
@@ -64,14 +61,7 @@ def _measure(trace: str, max_overload: str) -> TunedRow:
         command += [f"--capacity={_CAPACITY}", "--pod-startup=30s", "--jobs=1", "--output=json"]
         command += [f"--max-overload={max_overload}"] if max_overload else []
         output = Path(folder) / "output"
-        started = time.monotonic()
-        with output.open("wb") as written:
-            child = subprocess.Popen(command, cwd=ROOT, stdout=written)
-            _, status, usage = os.wait4(child.pid, 0)
-        seconds = time.monotonic() - started
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise click.ClickException(f"tune exits with {child.returncode}")
+        seconds, usage = execute(command, output)
         document = msgspec.json.decode(output.read_bytes())
     specs = {spec["name"]: spec for spec in document["specs"]}
     given = specs["given"]

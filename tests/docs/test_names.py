@@ -39,6 +39,7 @@ OTHERS = {
     "--controller": "bench",
     "--quick": "bench",
     "--real-time": "bench",
+    "--freshness": "bench",
     "--seconds": "bench",
     "--warm-up": "bench",
     "--wide-series": "bench",
