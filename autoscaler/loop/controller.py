@@ -188,12 +188,11 @@ class Controller:
             hpa=self._hpas.get,
             is_eager=options.is_eager,
             observer=eager_observer,
-            history=self._histories.of,
+            evaluate=self._reconciler.evaluate,
             scale_up=self._scale_up_early,
             on_evaluation=self._telemetry.eagerly_evaluated,
             max_delay=options.sync_period,
             settings=settings.eager,
-            now=self._reconciler.now,
         )
         self._error_log = ErrorLog(disconnected=lambda: self._hpas.disconnected or self._pods.disconnected)
 

@@ -25,9 +25,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from autoscaler.core.config import Mode
-from autoscaler.core.decide import decide, may_scale_up
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Observation, Scale
 from autoscaler.loop.observe import Observer
@@ -90,12 +88,11 @@ class EagerEvaluator:
         hpa: returns an HPA as it is now; None: it was deleted.
         is_eager: returns whether an HPA is eager.
         observer: fetches metrics, behind the requests of syncs.
-        history: returns the history of an HPA.
+        evaluate: decides on an observation, without any effect.
         scale_up: reconciles an HPA if that scales it up, and returns whether it did.
         on_evaluation: called with the result of each evaluation.
         max_delay: seconds from a failure to the next evaluation, at most; a sync period.
         settings: see EagerSettings.
-        now: returns (milliseconds since the Unix epoch, milliseconds of the histories' clock).
         clock: the current time in seconds; only differences matter.
     """
 
@@ -105,23 +102,21 @@ class EagerEvaluator:
         hpa: Callable[[HPAKey], HPA | None],
         is_eager: Callable[[HPA], bool],
         observer: Observer,
-        history: Callable[[HPA], History],
+        evaluate: Callable[[Observation], Result],
         scale_up: Callable[[HPA], Awaitable[bool]],
         on_evaluation: Callable[[Result], None],
         max_delay: float,
         settings: EagerSettings,
-        now: Callable[[], tuple[int, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hpa = hpa
         self._is_eager = is_eager
         self._observer = observer
-        self._history = history
+        self._decide = evaluate
         self._scale_up = scale_up
         self._on_evaluation = on_evaluation
         self._max_delay = max_delay
         self._settings = settings
-        self._now = now
         self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
 
@@ -204,15 +199,6 @@ class EagerEvaluator:
             eager.retry_at = self._clock() + eager.backoff.next()
         else:
             eager.backoff.reset()
-
-    def _decide(self, observation: Observation) -> Result:
-        now_ms, monotonic_ms = self._now()
-        if not may_scale_up(observation, now_ms):
-            return Result.NONE
-        decision = decide(observation, self._history(observation.hpa), now_ms, monotonic_ms=monotonic_ms)
-        if decision.error is not None:
-            return Result.FAILED
-        return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
 
 
 def _evaluations(observation: Observation) -> int:

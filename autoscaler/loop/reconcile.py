@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from autoscaler.core.config import PREFIX, Mode
-from autoscaler.core.decide import conclude, decide, status_not_stored
+from autoscaler.core.decide import conclude, decide, may_scale_up, status_not_stored
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
+from autoscaler.core.observation import Observation
 from autoscaler.core.status import INVALID_SPEC, report_invalid_spec, status_json, targets_line
+from autoscaler.loop.eager import Result
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
 from autoscaler.loop.scales import ScaleClient, ScaleWriteError
@@ -99,6 +101,15 @@ class Reconciler:
         observed, decision = await self._decide(hpa)
         return await self._act(hpa, observed, decision, started=started)
 
+    def evaluate(self, observation: Observation) -> Result:
+        """Decide whether an HPA is to be reconciled before its sync is due."""
+        if not may_scale_up(observation, self._now_ms()):
+            return Result.NONE
+        decision = self._decide_on(observation)
+        if decision.error is not None:
+            return Result.FAILED
+        return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
+
     async def scale_up_early(self, hpa: HPA, *, timeout: float) -> bool:
         """Reconcile an HPA before its sync is due, if that scales it up; otherwise nothing has happened.
 
@@ -115,7 +126,7 @@ class Reconciler:
                 observed = await self._observer.observe(hpa)
         except TimeoutError:
             return False
-        decision = self._decide_on(observed)
+        decision = self._decide_on(observed.observation)
         if not decision.is_early_scale_up or self.mode_of(hpa) is not Mode.ACT:
             return False
         return await self._act(hpa, observed, decision, started=started, is_early=True) is None
@@ -230,15 +241,15 @@ class Reconciler:
         """
         to_scale = needs_initial_recommendation(self._histories.of(hpa))
         observed = await self._observer.observe(hpa, to_scale=to_scale)
-        decision = self._decide_on(observed)
+        decision = self._decide_on(observed.observation)
         if decision.scale_to is not None and not observed.may_scale:
             observed = await self._observer.observe(hpa)
-            decision = self._decide_on(observed)
+            decision = self._decide_on(observed.observation)
         return observed, decision
 
-    def _decide_on(self, observed: Observed) -> Decision:
-        history = self._histories.of(observed.observation.hpa)
-        return decide(observed.observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
+    def _decide_on(self, observation: Observation) -> Decision:
+        history = self._histories.of(observation.hpa)
+        return decide(observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         """Scale the target, if that was decided; returns the error."""
@@ -288,10 +299,6 @@ class Reconciler:
         for problem in problems:
             _log.warning("%s: %s", hpa.key, problem)
             self._emit(hpa, [Event("Warning", "InvalidAnnotation", problem)])
-
-    def now(self) -> tuple[int, int]:
-        """Return the time in milliseconds since the Unix epoch, and by the clock of histories."""
-        return self._now_ms(), self._monotonic_ms()
 
     def _now_ms(self) -> int:
         return round(self._wall_clock() * 1000)

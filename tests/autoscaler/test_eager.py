@@ -18,7 +18,7 @@ from autoscaler.core.decide import decide
 from autoscaler.core.history import History
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Observation, Pod, ReadyCondition, Scale, ValuesResponse
-from autoscaler.loop.eager import EagerEvaluator
+from autoscaler.loop.eager import EagerEvaluator, Result
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
@@ -218,12 +218,11 @@ async def _simulate(
         hpa=lambda _: given_hpa,
         is_eager=lambda _: True,
         observer=observer,
-        history=histories.of,
+        evaluate=reconciler.evaluate,
         scale_up=scale_up_early,
         on_evaluation=lambda _: None,
         max_delay=SYNC,
         settings=EagerSettings(),
-        now=reconciler.now,
         clock=clock,
     )
 
@@ -376,12 +375,11 @@ async def evaluated(
         hpa=hpas.get,
         is_eager=lambda _: True,
         observer=cast("Observer", Metrics()),
-        history=lambda _: History(),
+        evaluate=lambda _: Result.SCALE_UP if load > 20 else Result.NONE,
         scale_up=scale_up,
         on_evaluation=lambda _: None,
         max_delay=SYNC,
         settings=EagerSettings(),
-        now=lambda: (now_ms, 0),
         clock=asyncio.get_running_loop().time,
     )
     running = asyncio.create_task(evaluator.run(stop))
