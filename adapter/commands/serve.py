@@ -48,9 +48,9 @@ from adapter.rules.reading import decode_rules, read_text
 from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.serving.server import RequestServer, error_response
 from adapter.telemetry import Telemetry, condition_counts, rule_object_counts
+from adapter.upstream import upstream_session
 from kube.api.client import KubeClient
 from kube.api.client_metrics import ClientMetrics
-from kube.api.config import client_socket
 from kube.api.mapping import RestMapper
 from kube.controller.election import ElectionSettings
 from kube.process.config_page import CONFIG_PATH, ConfigPage, Flags, given_flags, without_secrets
@@ -90,11 +90,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
                     settings=options.settings.prometheus,
                 )
             )
-            # Each adapter of forwardExternal has its own limit.
-            connector = aiohttp.TCPConnector(limit=0, socket_factory=client_socket)
-            http = await stack.enter_async_context(
-                aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-            )
+            http = await stack.enter_async_context(upstream_session())  # of forwardExternal
             listening = stack.enter_context(closing(bind(options.serving.bind_address, options.serving.port)))
             adapter = _Adapter(options, rules, clients, prometheus, http, listening, telemetry)
             await adapter.run(stop, again)

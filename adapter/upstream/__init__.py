@@ -23,7 +23,7 @@ from adapter.upstream.access import (
     UpstreamConfigError,
     header,
 )
-from adapter.upstream.client import Credentials, UpstreamClient, without_credentials
+from adapter.upstream.client import Credentials, UpstreamClient, upstream_session, without_credentials
 
 __all__ = [
     "Auth",
@@ -37,5 +37,6 @@ __all__ = [
     "UpstreamClient",
     "UpstreamConfigError",
     "header",
+    "upstream_session",
     "without_credentials",
 ]

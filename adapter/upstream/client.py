@@ -257,6 +257,12 @@ def _reason(error: OSError | ssl.SSLError) -> str:
     return error.strerror or str(error)
 
 
+def upstream_session(connections: int = 0) -> aiohttp.ClientSession:
+    """Open a session with so many connections at most; 0: as many as its clients have slots."""
+    connector = aiohttp.TCPConnector(limit=connections, socket_factory=client_socket)
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
 class UpstreamClient:
     """Sends requests to one server, until `close`."""
 
@@ -323,8 +329,7 @@ class UpstreamClient:
         """
         await self.load()
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=client_socket)
-            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._session = upstream_session(self._connections)
         method = "GET" if form is None else "POST"
         request = await self._credentials.request(method, url, form=form, headers=headers)
         scheme = self._credentials.scheme

@@ -17,6 +17,7 @@ from adapter.content.values import EXTERNAL_GROUP
 from adapter.metrics.forward import Forwarder
 from adapter.rules import ForwardOptions, parse_rules
 from adapter.telemetry import RuleTelemetry
+from adapter.upstream import upstream_session
 from kube.api.status import StatusError
 from tests.adapter.test_forward import API, VALUES, fetch, forwarding, other_adapter
 from tests.eventually import eventually
@@ -123,6 +124,12 @@ async def test_hanging_adapter_delays_only_its_own_metrics(tmp_path: Path) -> No
             for task in waiting:
                 task.cancel()
             await asyncio.wait(waiting)
+
+
+async def test_session_that_all_adapters_share_leaves_the_limit_of_connections_to_each() -> None:
+    async with upstream_session() as session:
+        assert session.connector is not None
+        assert session.connector.limit == 0
 
 
 async def test_unreachable_adapter_is_reported_and_the_other_is_listed(
