@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from adapter.deadlines import NO_DEADLINE, Deadline
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from kube.aio.pace import Pace
+from kube.aio.tasks import Pace
 
 K = TypeVar("K")
 

@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.process.runtime import LOOP_LAG_BUCKETS
 from kube.security.request_info import RequestInfo
 

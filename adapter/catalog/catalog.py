@@ -34,7 +34,7 @@ from adapter.catalog.rule_states import (
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
 from adapter.rules.objects import ObjectName
 from adapter.telemetry import RuleTelemetry
-from kube.aio.pace import Pace
+from kube.aio.tasks import Pace
 from kube.api.mapping import GroupResource, ResourceLookup
 from kube.api.status import service_unavailable
 from kube.values.selectors import EVERYTHING, LabelSelector

@@ -17,7 +17,7 @@ from adapter.gil import releasing_gil
 from adapter.prometheus import Series
 from adapter.rules import AnyRule, QueryRule, Rule
 from adapter.rules.naming import NAMESPACES, ResourceNaming, is_metric_name
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.api.mapping import GroupResource, NoMatchError, ResourceLookup
 
 _log = logging.getLogger(__name__)

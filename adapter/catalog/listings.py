@@ -24,7 +24,7 @@ from adapter.fair_queue import FairQueue
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
 from adapter.settings import DEFAULTS
-from kube.aio.pace import Pace
+from kube.aio.tasks import Pace
 from kube.api.mapping import ResourceLookup
 from kube.controller.workqueue import WorkQueue
 

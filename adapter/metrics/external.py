@@ -25,8 +25,7 @@ from adapter.planning.vectors import IndexedVector, matching
 from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import AnyRule, Policy, Rule, ScheduleRule
 from adapter.rules.schedule_spec import Activation
-from kube.aio.pace import Pace
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import Pace, SingleFlight
 from kube.api.status import StatusError, not_found, service_unavailable
 
 

@@ -26,7 +26,7 @@ from adapter.rule_objects.watches import ObjectId, ObjectSource, ObjectWatches, 
 from adapter.rules import AnyRule, Rule, RulesFile
 from adapter.rules.objects import CLUSTER_METRIC_RULE, METRIC_RULE, ObjectName, RuleObject, Tenancy
 from adapter.settings import DEFAULTS, RuleObjectSettings
-from kube.aio.pace import Pace
+from kube.aio.tasks import Pace
 from kube.api.client import KubeClient
 from kube.api.mapping import ResourceLookup
 

@@ -27,8 +27,7 @@ from adapter.rule_objects.status import Verdict, must_write, not_served, ready_c
 from adapter.rules import AnyRule
 from adapter.rules.objects import CONFIG_MAP, ObjectName, RuleObject
 from adapter.settings import DEFAULTS, RuleObjectSettings
-from kube.aio.pace import in_slices
-from kube.aio.tasks import done_before
+from kube.aio.tasks import done_before, in_slices
 from kube.api.client import KubeClient, KubeError
 from kube.api.listing import list_objects
 from kube.api.retries import Backoff

@@ -29,7 +29,7 @@ from adapter.forecasts.registry import Forecasts
 from adapter.planning.coalescer import Pause
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.api.client import KubeError
 from kube.api.mapping import ResourceLookup
 from kube.api.status import bad_request, not_found, service_unavailable

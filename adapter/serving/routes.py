@@ -158,7 +158,8 @@ class Router:
         health = self._health.respond(request.target)
         if health is not None:
             request.require_get("HEAD")
-            return Response(health.status, Encoded(health.text.encode(), _TEXT, headers=NOT_GUESSED))
+            code, text = health
+            return Response(code, Encoded(text.encode(), _TEXT, headers=NOT_GUESSED))
         match request.target.segments:
             case ():
                 request.require_get()

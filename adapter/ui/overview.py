@@ -23,7 +23,7 @@ from adapter.ui.formatting import element_id, rounded_age, rule_title
 from adapter.ui.reports import Reports, Sources
 from kube.api.status import StatusError, not_found
 from kube.web.live import Rows, View
-from kube.web.templates import Templates
+from kube.web.pages import Templates
 
 SECTIONS: Final = tuple(f"_overview_{name}.html" for name in ("summary", "findings", "servers", "file", "cache"))
 """The parts of the page that are replaced as a whole."""

@@ -40,9 +40,7 @@ from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
 from kube.values.durations import format_duration
 from kube.web.live import LivePages, Page, Throttle, View
-from kube.web.requests import PageRequest
-from kube.web.static_files import StaticFiles
-from kube.web.templates import Templates
+from kube.web.pages import PageRequest, StaticFiles, Templates
 
 _RULES_RIGHT: Final = "/debug/rules"
 _TRY_RIGHT: Final = "/debug/try"
@@ -87,7 +85,7 @@ class _Page(Page):
 
 
 class AdapterPages:
-    """Responds to requests for the pages; see kube.web.requests.Pages.
+    """Responds to requests for the pages; see kube.web.pages.Pages.
 
     Args:
         sources: what the pages read.

@@ -27,7 +27,7 @@ from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
 from adapter.serving.rule_sets import RuleSet
 from adapter.telemetry import RuleTelemetry
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.api.status import service_unavailable
 from kube.web.explanation import Explanation
 

@@ -35,8 +35,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
-from kube.aio.pace import in_slices
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight, in_slices
 from kube.api.status import StatusError, bad_request, method_not_allowed, not_found, too_many_requests
 from kube.process.config_page import ConfigPage, Flags
 from kube.security.request_info import Query, Target
@@ -113,7 +112,8 @@ def probe_handler(
                 return web.Response(body=health.render(), headers={hdrs.CONTENT_TYPE: _CONTENT_TYPE})
         probe = health.respond(target)
         if probe is not None:
-            return web.Response(text=probe.text, status=probe.status)
+            status, text = probe
+            return web.Response(text=text, status=status)
         response = await page(request, target) if page is not None else None
         if response is None:
             raise not_found("404: Not Found")

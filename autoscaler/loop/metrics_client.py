@@ -34,7 +34,7 @@ from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCo
 from autoscaler.loop.pod_owners import PodIndex
 from autoscaler.settings import DEFAULTS, CoalescingSettings
 from kube.aio.fairness import for_all_namespaces
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeError
 from kube.api.mapping import NoMatchError, RestMapper
 from kube.api.objects import ParseError, time_ms

@@ -19,7 +19,7 @@ from autoscaler.core.model import HPA_APIS, HPAKey
 from autoscaler.records.record import VERSION, DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.settings import DEFAULTS
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 
 INDEX_PATH: Final = "/debug/decisions"
 """The address of the kept decisions on --metrics-port."""

@@ -21,7 +21,7 @@ from cachetools import TTLCache
 
 from autoscaler.core.model import MetricIdentifier
 from autoscaler.records.record import DecisionRecord, MetricRecord
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeClient, KubeError
 from kube.api.status import StatusError, bad_request, not_found
 from kube.values.names import path_segment_errors

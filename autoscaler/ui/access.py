@@ -10,8 +10,7 @@ from typing import Final, TypeAlias
 from cachetools import LRUCache
 
 from kube.aio.fairness import FairSemaphore
-from kube.aio.pace import Pace
-from kube.aio.tasks import all_of
+from kube.aio.tasks import Pace, all_of
 from kube.api.status import forbidden
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer

@@ -19,7 +19,7 @@ from cachetools import LRUCache, TTLCache
 from autoscaler.core.model import KUBERNETES, HPAKey
 from autoscaler.ui.figures import MetricKey, MetricPoint, Point, figure
 from kube.aio.http import read_up_to
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.values.fields import quote
 
 RANGES: Final[Mapping[str, tuple[str, int]]] = {

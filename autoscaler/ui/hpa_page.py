@@ -26,12 +26,12 @@ from autoscaler.ui.figures import Point, figure, scales
 from autoscaler.ui.history import RANGES, HistoryError
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import hpa_url
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.security.request_info import Query
 from kube.values.durations import format_duration
 from kube.web.event_stream import ServerEvent
 from kube.web.live import Throttle, View
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest
 
 PAGE_SIZE: Final = 30
 

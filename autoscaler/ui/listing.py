@@ -24,11 +24,11 @@ from autoscaler.ui.figures import sparkline
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
 from autoscaler.ui.sources import Sources, Subscription
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.api.status import bad_request, forbidden
 from kube.security.request_info import Query
 from kube.web.live import Rows, Throttle, View
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest
 
 _T = TypeVar("_T")
 

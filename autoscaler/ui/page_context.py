@@ -16,8 +16,7 @@ from autoscaler.ui.sources import Sources, Subscription
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.live import Page
-from kube.web.requests import PageRequest
-from kube.web.templates import Templates
+from kube.web.pages import PageRequest, Templates
 
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""

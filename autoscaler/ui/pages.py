@@ -32,10 +32,8 @@ from kube.aio.fairness import FairSemaphore
 from kube.api.client import KubeError
 from kube.api.status import StatusError, not_found
 from kube.web.live import LivePages, Page, Throttle, View
+from kube.web.pages import PageRequest, StaticFiles, Templates
 from kube.web.plotly import plotly_js
-from kube.web.requests import PageRequest
-from kube.web.static_files import StaticFiles
-from kube.web.templates import Templates
 
 
 class MetricPage(Page):
@@ -81,7 +79,7 @@ def _static_files() -> tuple[StaticFiles, list[str]]:
 
 
 class UIPages:
-    """Responds to requests for the pages; see kube.web.requests.Pages."""
+    """Responds to requests for the pages; see kube.web.pages.Pages."""
 
     def __init__(self, sources: Sources, access: NamespaceAccess) -> None:
         self.static, style_ids = _static_files()

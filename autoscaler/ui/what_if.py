@@ -20,7 +20,7 @@ from kube.aio.fairness import FairSemaphore, QueueFullError
 from kube.api.status import conflict, service_unavailable
 from kube.values.durations import format_duration
 from kube.web.live import Page, Throttle, View
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
 _RETRY_SECONDS: Final = 5

@@ -1,16 +1,22 @@
-"""Concurrent coroutines: all of several, or one until a stop."""
+"""Tasks of one event loop: several at once, one until a stop, one for many callers, and long ones that yield."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
+from typing import Any, Final, Generic, TypeVar
 
-_T = TypeVar("_T")
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+V = TypeVar("V")
+
+_BUSY_SECONDS: Final = 0.005
+"""Without a yield. A shorter time would wait too often for other work of a busy loop."""
 
 
-async def all_of(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines concurrently and return their results in order.
 
     The first failure cancels the others and is raised as itself, not as the group that a TaskGroup raises: callers
@@ -43,7 +49,7 @@ async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> b
     return not stop.is_set()
 
 
-def free_when_cancelled(task: asyncio.Task[_T]) -> asyncio.Task[_T]:
+def free_when_cancelled(task: asyncio.Task[T]) -> asyncio.Task[T]:
     """Have a task drop its CancelledError, so that what its coroutine used is freed without garbage collection.
 
     The traceback has the frames, these have a TaskGroup, and before Python 3.13.1 a TaskGroup keeps its task. What
@@ -62,3 +68,59 @@ def _drop_cancelled_error(task: asyncio.Task[Any]) -> None:
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
     first = failures.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+class SingleFlight(Generic[K, V]):
+    """Concurrent callers for one key share one call. Go: golang.org/x/sync/singleflight."""
+
+    def __init__(self) -> None:
+        self._calls: dict[K, _Call[V]] = {}
+
+    async def do(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """Return the result of the call in flight for `key`, or else of `make()`.
+
+        A caller that is cancelled leaves the call to the others; the last one cancels the call.
+        """
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = _Call(asyncio.create_task(make()))
+        call.callers += 1
+        try:
+            return await asyncio.shield(call.task)
+        finally:
+            call.callers -= 1
+            if self._calls.get(key) is call and (call.task.done() or not call.callers):
+                del self._calls[key]
+            if not call.callers and not call.task.done():
+                call.task.cancel()
+                await asyncio.wait([call.task])
+
+
+class _Call(Generic[V]):
+    def __init__(self, task: asyncio.Task[V]) -> None:
+        self.task = task
+        self.callers = 0
+        # Mark an exception as retrieved, so that a call that fails without callers logs nothing.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class Pace:
+    """Yields to the event loop once it has been held for 5 ms. Call `pause` after each piece of the work."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    async def pause(self) -> None:
+        """Yield, if it is time."""
+        if time.monotonic() - self._since > _BUSY_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items, and let the event loop do other work every few milliseconds, and after the last one."""
+    pace = Pace()
+    for item in items:
+        yield item
+        await pace.pause()
+    await asyncio.sleep(0)

@@ -37,9 +37,9 @@ import msgspec
 from yarl import URL
 
 from kube.api.config import RestConfig, RestConfigError, client_socket, load_config
+from kube.api.objects import UNREADABLE, event_of
 from kube.api.retries import BeforeRetry, Response, Retries
 from kube.api.status import StatusError
-from kube.api.unreadable import UNREADABLE, event_of
 
 Query = Mapping[str, str | int | bool]
 
@@ -286,7 +286,7 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a collection, `{"type": ..., "object": {...}}`, until the server ends the watch.
 
-        The event of an object that cannot be read is one of `kube.api.unreadable.event_of`, or `{"type": "UNREADABLE"}`
+        The event of an object that cannot be read is one of `kube.api.objects.event_of`, or `{"type": "UNREADABLE"}`
         if its name cannot be read either.
 
         Args:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from kube.api.client import KubeClient, KubeUnreachable, Query, ResponseTooLarge
-from kube.api.unreadable import item_of, list_of
+from kube.api.objects import item_of, list_of
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ async def list_objects(
         query: selectors and so on. With resourceVersion=0 an API server lists from its cache, in one page.
         accept: the media type to accept.
         on_unreadable: called for an object that is too large or cannot be decoded, with its name and namespace
-            (`kube.api.unreadable.item_of`); None: that is an error.
+            (`kube.api.objects.item_of`); None: that is an error.
 
     Raises:
         StatusError: the API server refuses; 410: the resourceVersion of the first page has expired, so start again.

@@ -23,8 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kube.aio.single_flight import SingleFlight
-from kube.aio.tasks import all_of
+from kube.aio.tasks import SingleFlight, all_of
 from kube.api.client import KubeClient, KubeError, ResponseTooLarge
 from kube.api.status import StatusError
 
@@ -115,18 +114,15 @@ class _Group:
         self.by_name, self.by_kind = _by_name(found), _by_kind(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    refresh_seconds: float
-    clock: Callable[[], float]
-
-
 class _Cached(Generic[T]):
     """A part of discovery. `read` gets the last one, or None; concurrent callers share one call."""
 
-    def __init__(self, read: Callable[[T | None], Coroutine[Any, Any, T]], times: _Times) -> None:
+    def __init__(
+        self, read: Callable[[T | None], Coroutine[Any, Any, T]], refresh_seconds: float, clock: Callable[[], float]
+    ) -> None:
         self._read = read
-        self._times = times
+        self._refresh_seconds = refresh_seconds
+        self._clock = clock
         self._value: T | None = None
         self._read_at = self._expires_at = 0.0
         self._flight: SingleFlight[str, T] = SingleFlight()
@@ -136,28 +132,28 @@ class _Cached(Generic[T]):
         """Return it; one that has expired is read again in the background."""
         if self._value is None:
             return await self._flight.do("", self._update)
-        if self._times.clock() >= self._expires_at:
+        if self._clock() >= self._expires_at:
             # If it fails, the next attempt is one interval later.
-            self._expires_at = self._times.clock() + _MAX_AGE_SECONDS
+            self._expires_at = self._clock() + _MAX_AGE_SECONDS
             self.refreshing = asyncio.create_task(self._refresh(), name="refresh discovery")
         return self._value
 
     async def again(self) -> T:
         """Return it after reading it again, unless that was done recently."""
-        return await self._newer_than(self._times.refresh_seconds)
+        return await self._newer_than(self._refresh_seconds)
 
     async def unexpired(self) -> T:
         """Return it, after reading it again if it has expired."""
         return await self._newer_than(_MAX_AGE_SECONDS)
 
     async def _newer_than(self, seconds: float) -> T:
-        if self._value is not None and self._times.clock() - self._read_at < seconds:
+        if self._value is not None and self._clock() - self._read_at < seconds:
             return self._value
         return await self._flight.do("", self._update)
 
     async def _update(self) -> T:
         self._value = await self._read(self._value)
-        self._read_at = self._times.clock()
+        self._read_at = self._clock()
         self._expires_at = self._read_at + _MAX_AGE_SECONDS
         return self._value
 
@@ -185,8 +181,8 @@ class RestMapper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._times = _Times(refresh_seconds, clock)
-        self._versions = _Cached(self._read_versions, self._times)
+        self._times = refresh_seconds, clock
+        self._versions = _Cached(self._read_versions, *self._times)
         self._groups: dict[str, _Cached[_Group]] = {}
 
     async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
@@ -243,7 +239,7 @@ class RestMapper:
 
     def _group(self, name: str) -> _Cached[_Group]:
         if name not in self._groups:
-            self._groups[name] = _Cached(lambda before: self._read_group(name, before), self._times)
+            self._groups[name] = _Cached(lambda before: self._read_group(name, before), *self._times)
         return self._groups[name]
 
     async def _read_versions(self, _: object) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ makes a store stale, and a server without bookmarks does not (kube-apiserver sen
 objects has changed). A stale store whose watch is reopened first receives all missed changes: it stays stale for
 another twelfth of an interval, or until it is listed again.
 
-An object that cannot be read is *unknown*: it is too large (`kube.api.unreadable`, or `select` raises TooLargeError),
+An object that cannot be read is *unknown*: it is too large (`kube.api.objects`, or `select` raises TooLargeError),
 or `select` fails. The store keeps what it knew of it, and the other objects are up to date. If its name cannot be read
 either, the collection is listed again.
 """
@@ -31,15 +31,13 @@ import contextlib
 import logging
 import random as _random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kube.api.client import KubeClient, KubeError, KubeUnreachable, WatchSilent
 from kube.api.listing import collection_version, list_objects
-from kube.api.objects import ParseError, TooLargeError
+from kube.api.objects import UNREADABLE, ParseError, TooLargeError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
-from kube.api.unreadable import UNREADABLE
 from kube.process.runtime import boot_clock
 
 _log = logging.getLogger(__name__)
@@ -52,15 +50,9 @@ T = TypeVar("T")
 _GONE = 410
 
 
-@dataclass(frozen=True, slots=True)
-class _MediaTypes:
-    lists: str
-    watches: str
-
-
-_WHOLE = _MediaTypes("application/json", "application/json")
-# An API server refuses the list's media type for a watch, and vice versa.
-_METADATA = _MediaTypes(
+# Of lists and of watches: an API server refuses the one for the other.
+_WHOLE = ("application/json", "application/json")
+_METADATA = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
@@ -111,7 +103,7 @@ class Store(Generic[T]):
         self._select = select
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._query: dict[str, str | int | bool] = {name: text for name, text in selectors.items() if text}
-        self._accept = _METADATA if metadata_only else _WHOLE
+        self._accept_list, self._accept_watch = _METADATA if metadata_only else _WHOLE
         self._on_change = on_change
         self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
         self._random = random
@@ -146,20 +138,16 @@ class Store(Generic[T]):
     @property
     def silent_seconds(self) -> float:
         """Seconds since the last proof that the store has missed no change."""
-        return self._silent_seconds(self._clock())
-
-    def _silent_seconds(self, now: float) -> float:
-        return now - (self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at))
+        return self._clock() - (self._heard_at if self._opened_at is None else max(self._heard_at, self._opened_at))
 
     @property
     def stale(self) -> bool:
         """True if objects may be out of date; False before the first list."""
         if not self.synced:
             return False
-        now = self._clock()
         intervals = 1.0 if self.disconnected else _STALE_AFTER
-        silent = self._silent_seconds(now) >= intervals * self._client.bookmark_seconds
-        return silent or now < self._caught_up_at
+        silent = self.silent_seconds >= intervals * self._client.bookmark_seconds
+        return silent or self._clock() < self._caught_up_at
 
     def is_unknown(self, namespace: str, name: str | None = None) -> bool:
         """Return whether this object cannot be read; without a name, whether any of the namespace cannot be read."""
@@ -227,7 +215,7 @@ class Store(Generic[T]):
     async def _compare_version(self) -> None:
         """Have the collection listed again if its version is lower than this store's."""
         if not self._must_list:
-            found = await collection_version(self._client, self._path, self._query, accept=self._accept.lists)
+            found = await collection_version(self._client, self._path, self._query, accept=self._accept_list)
             if _is_lower(found, than=self._version):
                 _log.warning(
                     "%s: resourceVersion went back from %s to %s; listing again", self._path, self._version, found
@@ -255,7 +243,7 @@ class Store(Generic[T]):
             self._path,
             view,
             self._query,
-            accept=self._accept.lists,
+            accept=self._accept_list,
             on_unreadable=lambda entry: unknown.update(filter(None, (_key(entry),))),
         )
         if not listed.version:
@@ -309,9 +297,7 @@ class Store(Generic[T]):
         query = {**self._query, "resourceVersion": self._version, "allowWatchBookmarks": True}
         seconds = self._client.settings.watch_seconds * (1 + self._random())
         count, started = 0, self._clock()
-        events = self._client.watch(
-            self._path, query, seconds=seconds, accept=self._accept.watches, on_open=self._opened
-        )
+        events = self._client.watch(self._path, query, seconds=seconds, accept=self._accept_watch, on_open=self._opened)
         try:
             async with contextlib.aclosing(events):
                 async for event in events:

@@ -24,7 +24,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.status import StatusError, forbidden, service_unavailable, unauthorized
 from kube.security.trust import ClientTrust, FrontProxy

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.status import StatusError, forbidden, internal_error, service_unavailable
 from kube.security.authentication import DEFAULTS, ReviewSettings, User

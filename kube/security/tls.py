@@ -98,19 +98,6 @@ class NamedCertificate:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Contexts:
-    """The contexts of connections: by the server name that the client requests, and for all others."""
-
-    default: ssl.SSLContext
-    named: Mapping[str, ssl.SSLContext]
-
-    def choose(self, name: str | None) -> ssl.SSLContext:
-        """Return the context for a name; an exact name is preferred to one with a `*`."""
-        wanted = (name or "").lower().rstrip(".")
-        return self.named.get(wanted) or self.named.get(f"*.{wanted.partition('.')[2]}") or self.default
-
-
 class ServingTLS:
     """Holds the listener's context, whose connections use the newest certificates and CAs.
 
@@ -139,7 +126,7 @@ class ServingTLS:
         self._minimum = minimum if older or not ciphers else ssl.TLSVersion.TLSv1_3
         self._ciphers = ":".join(older)
         self._ca_pem = ""
-        self._version, self._current = self._build()
+        self._version, self._default, self._by_name = self._build()
         self.context = self._new_context()
         self.context.sni_callback = self._switch
 
@@ -151,7 +138,7 @@ class ServingTLS:
         """
         previous, self._ca_pem = self._ca_pem, ca_pem
         try:
-            self._version, self._current = self._build()
+            self._version, self._default, self._by_name = self._build()
         except TLSError:
             self._ca_pem = previous
             raise
@@ -164,7 +151,7 @@ class ServingTLS:
             if await asyncio.to_thread(self._files_version) == self._version:
                 continue
             try:
-                self._version, self._current = self._build()
+                self._version, self._default, self._by_name = self._build()
             except TLSError as error:
                 if logged != str(error):
                     logged = str(error)
@@ -174,13 +161,17 @@ class ServingTLS:
             _log.info("reloaded the serving certificate")
 
     def _switch(self, connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-        connection.context = self._current.choose(name)
+        """Use the context of the server name that the client requests: of the exact one, or of one with a `*`."""
+        wanted = (name or "").lower().rstrip(".")
+        named = self._by_name.get(wanted) or self._by_name.get(f"*.{wanted.partition('.')[2]}")
+        connection.context = named or self._default
 
     def _files_version(self) -> FilesVersion:
         pairs = (self._files, *(one.files for one in self._named))
         return FilesVersion.of(*(path for files in pairs for path in (files.cert, files.key)))
 
-    def _build(self) -> tuple[FilesVersion, _Contexts]:
+    def _build(self) -> tuple[FilesVersion, ssl.SSLContext, Mapping[str, ssl.SSLContext]]:
+        """Return the version of the files, the context of connections, and those by server name."""
         version = self._files_version()
         default = self._loaded(self._files)
         contexts = [self._loaded(one.files) for one in self._named]
@@ -191,7 +182,7 @@ class ServingTLS:
                 if bool(one.names) is is_given:
                     for name in one.names or _certified_names(one.files.cert):
                         named.setdefault(name.lower(), context)
-        return version, _Contexts(default, named)
+        return version, default, named
 
     def _loaded(self, files: CertificateFiles) -> ssl.SSLContext:
         context = self._new_context()

@@ -18,6 +18,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,10 @@ class TrustReloader:
             published = dict(self._published)
             self._accept(
                 ClientTrust(
-                    front_proxy=trust.front_proxy or _published_front_proxy(published),
+                    front_proxy=trust.front_proxy
+                    or _front_proxy(
+                        _published_bundle(published, "requestheader-client-ca-file"), partial(_names, published)
+                    ),
                     clients=trust.clients or _published_bundle(published, "client-ca-file"),
                 )
             )
@@ -251,17 +255,7 @@ class TrustReloader:
         options = self._options
         ca = await _bundle_file(options.requestheader_client_ca_file, flag="--requestheader-client-ca-file")
         clients = await _bundle_file(options.client_ca_file, flag="--client-ca-file")
-        if ca is None:
-            return ClientTrust(None, clients)
-        front_proxy = FrontProxy(
-            ca=ca,
-            allowed_names=frozenset(options.requestheader_allowed_names),
-            username_headers=options.requestheader_username_headers,
-            group_headers=options.requestheader_group_headers,
-            uid_headers=options.requestheader_uid_headers,
-            extra_prefixes=options.requestheader_extra_headers_prefix,
-        )
-        return ClientTrust(front_proxy, clients)
+        return ClientTrust(_front_proxy(ca, lambda name: getattr(options, name.replace("-", "_"))), clients)
 
 
 async def _bundle_file(path: Path | None, *, flag: str) -> CertificateBundle | None:
@@ -286,21 +280,21 @@ def _published_bundle(data: Mapping[str, str], key: str) -> CertificateBundle | 
     return CertificateBundle.parse(pem, source=f"ConfigMap key {key}") if pem else None
 
 
-def _published_front_proxy(data: Mapping[str, str]) -> FrontProxy | None:
-    ca = _published_bundle(data, "requestheader-client-ca-file")
+def _front_proxy(ca: CertificateBundle | None, names: Callable[[str], tuple[str, ...]]) -> FrontProxy | None:
+    """Return the front proxy with this CA; `names` returns the value of a flag, or of a key of the ConfigMap."""
     if ca is None:
         return None
     return FrontProxy(
         ca=ca,
-        allowed_names=frozenset(_published_names(data, "requestheader-allowed-names")),
-        username_headers=_published_names(data, "requestheader-username-headers"),
-        group_headers=_published_names(data, "requestheader-group-headers"),
-        uid_headers=_published_names(data, "requestheader-uid-headers"),
-        extra_prefixes=_published_names(data, "requestheader-extra-headers-prefix"),
+        allowed_names=frozenset(names("requestheader-allowed-names")),
+        username_headers=names("requestheader-username-headers"),
+        group_headers=names("requestheader-group-headers"),
+        uid_headers=names("requestheader-uid-headers"),
+        extra_prefixes=names("requestheader-extra-headers-prefix"),
     )
 
 
-def _published_names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
     """A list of strings, which the ConfigMap holds as JSON text."""
     try:
         names = json.loads(data.get(key) or "[]")

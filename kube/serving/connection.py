@@ -26,10 +26,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kube.api.status import StatusError, internal_error
-from kube.serving.malformed import MAX_FIELD, MAX_HEAD, MAX_HEADERS, MAX_LINE, head_too_large, parser_error
+from kube.api.status import StatusError, internal_error, method_not_allowed
 from kube.serving.options import ConnectionLimits, ServerLimits
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,13 @@ ErrorResponse = Callable[[StatusError], web.Response]
 
 # Bytes that are written and not yet sent; the response that goes beyond it is written, and its client has to read.
 _MAX_UNSENT: Final = 64 * 1024
+# A request line holds a label selector, which may be long. The limits of a line and of a header differ, because an
+# error of aiohttp names only the limit that was exceeded.
+_MAX_LINE: Final = 64 * 1024
+_MAX_FIELD: Final = 32 * 1024
+_MAX_HEADERS: Final = 512
+_MAX_HEAD: Final = 128 * 1024
+"""Bytes of a whole head."""
 _END: Final = b"\r\n\r\n"
 _NO_HTTP: Final = b"-" + _END  # aiohttp refuses it, and closes the connection
 # A handshake takes milliseconds, so that many at a time are enough for a whole cluster that restarts.
@@ -330,7 +337,7 @@ class Connection(asyncio.Protocol):
             self._head.clear()
             self._server.all_connections.buffer(self, 0)
             return head
-        if len(self._head) > MAX_HEAD:
+        if len(self._head) > _MAX_HEAD:
             self.head_is_too_large = True
             return _NO_HTTP
         if data:
@@ -351,9 +358,9 @@ class _HttpProtocol(web.RequestHandler):
             keepalive_timeout=server.limits.idle_seconds,
             lingering_time=server.limits.body_seconds,
             auto_decompress=False,
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_FIELD,
-            max_headers=MAX_HEADERS,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_FIELD,
+            max_headers=_MAX_HEADERS,
         )
         self.connection = connection
         self.error_response = server.error_response
@@ -371,7 +378,7 @@ class _HttpProtocol(web.RequestHandler):
             error = internal_error("see the log of the server")
         else:
             _log.debug("refused a request of %s: %s", request.remote, message)
-            error = head_too_large() if self.connection.head_is_too_large else parser_error(status, exc)
+            error = _head_too_large() if self.connection.head_is_too_large else _parser_error(status, exc)
         response = self.error_response(error)
         response.force_close()
         return response
@@ -396,3 +403,26 @@ def _is_more_than_a_head(request: web.BaseRequest) -> bool:
         return True
     headers = request.headers
     return hdrs.UPGRADE in headers or hdrs.TRANSFER_ENCODING in headers
+
+
+def _parser_error(code: int, exc: BaseException | None) -> StatusError:
+    """Return the error for a request that aiohttp could not parse. Its parser knows only the usual methods."""
+    match exc:
+        case BadHttpMethod():
+            return method_not_allowed("the server does not allow this method on the requested resource")
+        case LineTooLong(args=(_, limit, *_)) if limit == _MAX_LINE:
+            return StatusError(414, "RequestURITooLong", f"the request's URL is longer than {_MAX_LINE} bytes")
+        case LineTooLong():
+            return _too_large(f"a header of the request is longer than {_MAX_FIELD} bytes")
+        case _ if exc is not None and "Too many headers" in str(exc):
+            return _too_large(f"the request has more than {_MAX_HEADERS} headers")
+    return StatusError(code, "BadRequest", "the request cannot be read: it is not HTTP")
+
+
+def _head_too_large() -> StatusError:
+    """Return the error for a head of more than _MAX_HEAD bytes."""
+    return _too_large(f"the head of the request is longer than {_MAX_HEAD} bytes")
+
+
+def _too_large(message: str) -> StatusError:
+    return StatusError(431, "RequestHeaderFieldsTooLarge", message)

@@ -7,21 +7,12 @@ they are in the response, because they name no address and no secret, and users 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from kube.security.request_info import Target
 
 Check = Callable[[], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class HealthResponse:
-    """A status and its text."""
-
-    status: int
-    text: str
 
 
 class Health:
@@ -60,24 +51,20 @@ class Health:
             for path in (f"/{endpoint}", *(f"/{endpoint}/{name}" for name in checks))
         )
 
-    def respond(self, target: Target) -> HealthResponse | None:
-        """Respond to a request, with `?verbose` and `?exclude=CHECK`; return None for any other path."""
+    def respond(self, target: Target) -> tuple[int, str] | None:
+        """Return status and text for a request, with `?verbose` and `?exclude=CHECK`; None for any other path."""
         endpoint, *names = target.segments or ("",)
         checks = self._endpoints.get(endpoint)
         if checks is None or len(names) > 1 or not checks.keys() >= set(names):
             return None
         if names:
             problem = self._run(endpoint, names[0], checks[names[0]])
-            return (
-                HealthResponse(200, "ok")
-                if problem is None
-                else HealthResponse(500, f"internal server error: {problem}\n")
-            )
+            return (200, "ok") if problem is None else (500, f"internal server error: {problem}\n")
         excluded = set(target.query.getall("exclude"))
         problems = {name: self._run(endpoint, name, check) for name, check in checks.items() if name not in excluded}
         failed = any(problem is not None for problem in problems.values())
         if not failed and "verbose" not in target.query:
-            return HealthResponse(200, "ok")
+            return 200, "ok"
         lines = [f"[+]{name} excluded: ok" for name in sorted(excluded & set(checks))]
         lines += [
             f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}" for name, problem in problems.items()
@@ -88,7 +75,7 @@ class Health:
             unknown = ",".join(f'"{name}"' for name in sorted(excluded - set(checks)))
             lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
         lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
-        return HealthResponse(500 if failed else 200, "\n".join(lines))
+        return 500 if failed else 200, "\n".join(lines)
 
     def render(self) -> bytes:
         """Return /metrics/slis in Prometheus' text format. Upstream: component-base/metrics/prometheus/slis."""

@@ -2,9 +2,7 @@
 
 options        the address of the pages (`--ui-address`)
 server         serves pages: on loopback over HTTP, elsewhere over TLS with authentication
-requests       one request, as pages see it
-templates      HTML from jinja2 templates, with the frame that all pages have
-static_files   styles and scripts, which browsers cache
+pages          HTML from templates, styles and scripts, and one request, as pages see it
 plotly         plotly.js, for charts
 event_stream   server-sent events
 explanation    where a metric comes from, as the adapter explains it

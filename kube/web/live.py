@@ -18,11 +18,11 @@ from aiohttp import web
 from markupsafe import Markup
 
 from kube.aio.fairness import FairSemaphore
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.event_stream import EventStream, ServerEvent
-from kube.web.templates import Templates
+from kube.web.pages import Templates
 
 _T = TypeVar("_T")
 

@@ -40,7 +40,7 @@ from kube.serving.local import is_local
 from kube.serving.options import ConnectionLimits, ServerLimits
 from kube.web.event_stream import EventStream, EventStreams
 from kube.web.options import UIAddress
-from kube.web.requests import PageRequest, Pages
+from kube.web.pages import PageRequest, Pages
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from adapter.fair_queue import FairQueue
-from kube.aio.pace import Pace
+from kube.aio.tasks import Pace
 
 
 async def taken(queue: FairQueue[str], number: int) -> list[str]:

@@ -76,7 +76,7 @@ async def test_label_may_name_a_resource_of_a_group(mapper: RestMapper) -> None:
 async def test_many_labels_that_name_no_resource_do_not_hold_the_event_loop(
     mapper: RestMapper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube.aio.pace._BUSY_SECONDS", -1.0)  # it yields after each label
+    monkeypatch.setattr("kube.aio.tasks._BUSY_SECONDS", -1.0)  # it yields after each label
     turns = 0
 
     async def other() -> None:

@@ -129,8 +129,7 @@ async def test_bad_file_keeps_the_last_good_rules_and_is_reported(
     assert remark.endswith("config.yaml: unknown key `rulez`; did you mean `rules`?")
     health = Health(live={}, ready={}, notes={"rules-file": mounted.reloader.note})
     verbose = health.respond(Target.parse("/readyz?verbose"))
-    assert verbose is not None
-    assert (verbose.status, verbose.text) == (200, f"[+]ping ok\n[!]rules-file: {remark}\nreadyz check passed\n")
+    assert verbose == (200, f"[+]ping ok\n[!]rules-file: {remark}\nreadyz check passed\n")
 
     mounted.write(FIRST)
     await mounted.reloader.poll()

@@ -178,7 +178,7 @@ async def test_cached_values_keep_their_timestamp(tmp_path: Path) -> None:
 
 
 async def test_long_external_list_yields_to_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube.aio.pace._BUSY_SECONDS", -1.0)  # at each opportunity, however quick the machine is
+    monkeypatch.setattr("kube.aio.tasks._BUSY_SECONDS", -1.0)  # at each opportunity, however quick the machine is
     rules, prometheus = packets()
     prometheus.result = vector(*(({"region": f"r{number:05d}"}, number) for number in range(5_000)))
     iterations = LoopIterations()

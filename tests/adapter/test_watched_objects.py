@@ -185,7 +185,7 @@ async def test_each_request_lists_while_the_watch_is_silent(
             return len(await cluster.names(WEB)) == 3
 
         await eventually(heard, within=5.0, every=0.01)
-        monkeypatch.setattr(Store, "_silent_seconds", lambda *_: silent_seconds)
+        monkeypatch.setattr(Store, "silent_seconds", silent_seconds)
         assert await cluster.names(WEB) == found
 
 

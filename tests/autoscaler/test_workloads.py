@@ -117,7 +117,7 @@ async def test_scales_of_a_silent_watch_are_read(
     cluster.add_deployment("web", replicas=2)
     async with scale_client(cluster, enough=1) as scales:
         await watched(scales, "web")
-        monkeypatch.setattr(Store, "_silent_seconds", lambda *_: silent_seconds)
+        monkeypatch.setattr(Store, "silent_seconds", silent_seconds)
         assert ((await look(scales, "web")).body is not None) is read
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from kube.web.options import UIAddress
-from kube.web.requests import Pages
+from kube.web.pages import Pages
 from kube.web.server import PageServer
 
 

@@ -11,9 +11,7 @@ from playwright.async_api import expect
 
 from kube.api.status import not_found
 from kube.web.event_stream import EventStream, ServerEvent
-from kube.web.requests import PageRequest
-from kube.web.static_files import StaticFiles
-from kube.web.templates import Templates
+from kube.web.pages import PageRequest, StaticFiles, Templates
 from tests.browser.checks import serious_faults, wider_than_window
 from tests.browser.serving import serve
 from tests.browser.tabs import PHONE, Tab

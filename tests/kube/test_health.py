@@ -3,7 +3,7 @@
 import pytest
 
 from kube.security.request_info import Target
-from kube.serving.health import Health, HealthResponse
+from kube.serving.health import Health
 
 
 def health(*, catalog: str | None = None) -> Health:
@@ -32,7 +32,7 @@ def health(*, catalog: str | None = None) -> Health:
     ],
 )
 def test_status_and_body_of_each_path(path: str, status: int, text: str) -> None:
-    assert health(catalog="not read yet").respond(Target.parse(path)) == HealthResponse(status, text)
+    assert health(catalog="not read yet").respond(Target.parse(path)) == (status, text)
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/livez/catalog", "/readyz/nosuch", "/readyz/ping/x", "/x/readyz"])

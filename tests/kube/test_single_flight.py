@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from kube.aio.single_flight import SingleFlight
+from kube.aio.tasks import SingleFlight
 
 
 class CountedCall:

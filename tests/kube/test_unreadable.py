@@ -16,9 +16,8 @@ from aiohttp import web
 
 from kube.api.client import ClientSettings, KubeClient, KubeUnreachable, ResponseTooLarge
 from kube.api.listing import collection_version, list_objects
-from kube.api.objects import TooLargeError
+from kube.api.objects import UNREADABLE, TooLargeError
 from kube.api.retries import Backoff
-from kube.api.unreadable import UNREADABLE
 from kube.cache.store import Key, Store
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, Handler, connected, scripted_server, thing

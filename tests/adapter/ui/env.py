@@ -32,7 +32,7 @@ from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Target
 from kube.web.event_stream import EventStream, ServerEvent
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest
 from tests.adapter.metrics_env import NOW, CannedPrometheus, MetricsEnv, metrics_env
 
 

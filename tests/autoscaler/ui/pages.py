@@ -26,7 +26,7 @@ from kube.security.authentication import User
 from kube.security.request_info import Query
 from kube.web.event_stream import EventStream
 from kube.web.explanation import Explanation
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest
 from tests.autoscaler.simulated_cluster import SimulatedCluster
 
 

@@ -175,7 +175,7 @@ async def test_index_follows_new_changed_and_deleted_hpas() -> None:
 
 
 async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube.aio.pace._BUSY_SECONDS", -1.0)
+    monkeypatch.setattr("kube.aio.tasks._BUSY_SECONDS", -1.0)
     controller = Controller()
     for number in range(1000):
         controller.add(named(f"{number:04}"))

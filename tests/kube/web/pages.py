@@ -9,9 +9,7 @@ from aiohttp import web
 
 from kube.api.status import not_found
 from kube.web.event_stream import EventStream, ServerEvent
-from kube.web.requests import PageRequest
-from kube.web.static_files import StaticFiles
-from kube.web.templates import Templates
+from kube.web.pages import PageRequest, StaticFiles, Templates
 
 Events = Callable[[], AsyncIterator[ServerEvent]]
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from kube.serving.options import ServerLimits
 from kube.web.event_stream import EventStreams
 from kube.web.options import UIAddress
-from kube.web.requests import Pages
+from kube.web.pages import Pages
 from kube.web.server import PageServer
 
 

@@ -8,12 +8,12 @@ from contextlib import aclosing, contextmanager
 import pytest
 from aiohttp import web
 
-from kube.aio.pace import in_slices
+from kube.aio.tasks import in_slices
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.web.event_stream import EventStream, ServerEvent
 from kube.web.live import LivePages, Page, Rows, Throttle, View
-from kube.web.templates import Templates
+from kube.web.pages import Templates
 
 pytestmark = pytest.mark.looptime
 
@@ -142,7 +142,7 @@ async def test_page_that_takes_long_is_rendered_in_a_thread(in_thread: bool) -> 
 
 async def test_long_work_lets_other_tasks_run_every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter(range(1000))
-    monkeypatch.setattr("kube.aio.pace.time.monotonic", lambda: next(times) * 0.002)
+    monkeypatch.setattr("kube.aio.tasks.time.monotonic", lambda: next(times) * 0.002)
     turns: list[int] = []
 
     async def others() -> None:

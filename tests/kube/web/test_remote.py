@@ -21,10 +21,8 @@ from kube.serving.delegated import DelegatedAuth
 from kube.serving.options import AuthOptions, TLSOptions
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from kube.web.options import PageSettings, UIAddress
-from kube.web.requests import PageRequest
+from kube.web.pages import PageRequest, StaticFiles, Templates
 from kube.web.server import PageServer
-from kube.web.static_files import StaticFiles
-from kube.web.templates import Templates
 from playground.certs import CertificateAuthority, KeyPair
 from playground.cluster import Cluster, start_cluster
 from tests.eventually import eventually
