@@ -17,7 +17,7 @@ _LAZY: Final = {
     "explain": "kubectl_milliscale.explain:explain",
     "replay": "kubectl_milliscale.replay:replay",
     "tune": "kubectl_milliscale.replay:tune",
-    "advise": "kubectl_milliscale.advise:advise",
+    "advise": "kubectl_milliscale.replay:advise",
     "check": "kubectl_milliscale.check:check",
     "migrate-keda": "kubectl_milliscale.keda.command:migrate_keda",
 }

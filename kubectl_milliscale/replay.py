@@ -1,4 +1,4 @@
-"""`kubectl milliscale replay` and `tune`: those of `milliscale-autoscaler`, with an HPA and the load of the cluster."""
+"""`kubectl milliscale replay`, `tune` and `advise`: those of `milliscale`, with HPAs and the load of the cluster."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from kubectl_milliscale.hpas import named_hpa
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
+from replay.advise.command import advise as advise_on_hpas
 from replay.commands import replay as replay_hpas
 from replay.controller_flags import FIELDS as CONTROLLER_FIELDS
 from replay.flags import HPAReference
 from replay.tune.command import tune as tune_hpa
 
 _REPLACED: Final = ("hpas", "csv", "server", "kubeconfig", "context", "section_kubernetes_client_flags")
+_REPLACED_OF_ADVISE: Final = (*_REPLACED, "namespace", "all_namespaces")
 _OF_PROMETHEUS: Final = ("start", "end", "prometheus_url", "config_file", "pods")
 """Parameters with which the load is read from Prometheus."""
-DEFAULTS: Final = {
+_DEFAULTS: Final = {
     "prometheus_url": "the adapter's",
     "config_file": "the adapter's",
     "start": "24h",
@@ -36,7 +38,7 @@ DEFAULTS: Final = {
 """For --help."""
 
 
-@borrow_flags(replay_hpas, without=_REPLACED, defaults=DEFAULTS)
+@borrow_flags(replay_hpas, without=_REPLACED, defaults=_DEFAULTS)
 @click.command(cls=GoCommand)
 @click.argument("name")
 @click.option("-f", "--filename", "files", type=FILE, multiple=True, help="File with a changed HPA. Can be repeated.")
@@ -78,10 +80,10 @@ def replay(
             except click.ClickException as error:
                 hint = "give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
-        call(replay_hpas, values, kubectl)
+        _call(replay_hpas, values, kubectl)
 
 
-@borrow_flags(tune_hpa, without=_REPLACED, defaults=DEFAULTS)
+@borrow_flags(tune_hpa, without=_REPLACED, defaults=_DEFAULTS)
 @click.command(cls=GoCommand)
 @click.argument("name")
 @namespaced_kubectl_options
@@ -102,10 +104,48 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
     with ExitStack() as stack:
         fill_in_autoscaler(values, kubectl, autoscaler_namespace)
         fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
-        call(tune_hpa, values, kubectl)
+        _call(tune_hpa, values, kubectl)
 
 
-def call(command: click.Command, values: dict[str, Any], kubectl: Kubectl) -> None:
+@borrow_flags(advise_on_hpas, without=_REPLACED_OF_ADVISE, defaults={**_DEFAULTS, "start": "1w"})
+@click.command(cls=GoCommand)
+@namespaced_kubectl_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Advise on the HPAs of all namespaces.")
+@autoscaler_namespace_option
+@adapter_namespace_option
+def advise(
+    *,
+    kubectl: Kubectl,
+    all_namespaces: bool,
+    autoscaler_namespace: str,
+    adapter_namespace: str,
+    **flags: Any,
+) -> None:
+    """Show which HPAs waste pods or need more, by their load of a week in Prometheus.
+
+    Only reads. Prometheus and the rules are by default those of the adapter; with --prometheus-url and without an
+    adapter, series have the names of the metrics.
+
+    \b
+    Examples:
+      kubectl milliscale advise -n shop
+      kubectl milliscale advise -A --prometheus-url http://localhost:9090
+      kubectl milliscale advise -A --from 2w -o json
+    """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    namespace = "" if all_namespaces else kubectl.namespace()
+    values = {**flags, "namespace": namespace, "all_namespaces": all_namespaces}
+    with ExitStack() as stack:
+        fill_in_autoscaler(values, kubectl, autoscaler_namespace)
+        try:
+            fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+        except click.ClickException as error:
+            if not is_given("prometheus_url"):
+                raise
+            click.echo(f"Note: series have the names of the metrics, without rules: {error.message}", err=True)
+        _call(advise_on_hpas, values, kubectl)
+
+
+def _call(command: click.Command, values: dict[str, Any], kubectl: Kubectl) -> None:
     """Call a command's function with values of its parameters, of which those in `_REPLACED` may be missing."""
     names = {parameter.name for parameter in command.params if parameter.expose_value}
     values = {"csv": None, "server": None, **values, **kubectl.client_flags()}

@@ -19,10 +19,10 @@ from rich.live import Live
 from rich.text import Text
 
 from autoscaler.core.model import HPA
-from kubectl_milliscale.decisions import Decisions, DesiredReplicas
 from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
 from kubectl_milliscale.hpas import list_hpas, not_found, split_names
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
+from kubectl_milliscale.pods import Decisions, DesiredReplicas
 from kubectl_milliscale.table import StatusRow, document, table
 
 _REFRESH_SECONDS: Final = 2.0

@@ -13,9 +13,9 @@ import yaml
 from adapter.rules import load_rules
 from adapter.rules.reading import read_text
 from kube.values.printable import printable
-from kubectl_milliscale.keda import Migrated, Servers, migrate, read_manifests
-from kubectl_milliscale.keda.manifests import KedaManifests
-from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Names
+from kubectl_milliscale.keda.manifests import KedaManifests, read_manifests
+from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Migrated, Names, migrate
+from kubectl_milliscale.keda.servers import Servers
 
 _WIDTH = 120
 

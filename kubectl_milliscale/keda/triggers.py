@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
+from cronsim import CronSim, CronSimError
+
 from kube.values.quantity import Quantity, QuantityError
-from kubectl_milliscale.keda.authentication import authentication
-from kubectl_milliscale.keda.cron import debian_cron, repeats
 from kubectl_milliscale.keda.manifests import Object, Trigger
+from kubectl_milliscale.keda.servers import authentication
 
 MOVED = ("prometheus", "cron", "cpu", "memory")
 """The types of triggers that can be moved."""
@@ -33,6 +35,11 @@ _KNOWN = {
     "cpu": frozenset({"type", "value", "containerName"}),
     "memory": frozenset({"type", "value", "containerName"}),
 }
+
+_CRON_FIELDS = 5
+_DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
+_ANY_TIME = datetime(2026, 1, 1)  # noqa: DTZ001 - without a time zone there are no clock changes
+_CYCLES = 20
 
 
 class TriggerError(ValueError):
@@ -169,11 +176,44 @@ def _cron(trigger: Trigger, metadata: Mapping[str, str], activation: Activation)
     window = {"start": start, "end": end, "value": max(int(replicas), activation.least)}
     schedule = {"timezone": _required(metadata, "timezone"), "windows": [window]}
     metric = Metric(_external(trigger, 1.0), {"schedule": schedule})
-    if repeats(start, end):
+    if _repeats(start, end):
         metric.notes.append(
             "start or end matches several times: KEDA counts from its last match, a window from the first"
         )
     return metric
+
+
+def debian_cron(text: str) -> str:
+    """Return the expression for Debian's cron that means the same as one of robfig/cron, which KEDA uses.
+
+    Raises:
+        ValueError: there is none; the message says why.
+    """
+    fields = text.replace("?", "*").split()
+    if len(fields) != _CRON_FIELDS:
+        raise ValueError(f"{text!r} is no cron expression of five fields")
+    days = fields[_DAY_OF_MONTH], fields[_DAY_OF_WEEK]
+    # Either may match in KEDA; in Debian's cron both must, because the field starts with a star.
+    if all(day != "*" for day in days) and any(day.startswith("*") for day in days):
+        raise ValueError(f"in {text!r}, write the step of days as a list, such as 1,3,5")
+    return " ".join(fields)
+
+
+def _repeats(start: str, end: str) -> bool:
+    """Return True if the start matches again before the end does, or the end again before the next start.
+
+    KEDA's trigger is active from the last start until the last end, a window from the first start until the first end.
+    """
+    try:
+        before, first, second = _ANY_TIME, start, end
+        for _ in range(_CYCLES):
+            matched = next(CronSim(first, before))
+            if next(CronSim(first, matched)) < next(CronSim(second, matched - timedelta(seconds=1))):
+                return True
+            before, first, second = matched, second, first
+    except (CronSimError, StopIteration):
+        pass  # the reader of schedules says what is wrong
+    return False
 
 
 def _resource(trigger: Trigger, metadata: Mapping[str, str]) -> Metric:

@@ -22,8 +22,9 @@ from click.testing import CliRunner
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kubectl_milliscale.cli import main
-from kubectl_milliscale.keda import Servers, migrate, read_manifests
-from kubectl_milliscale.keda.scaled import Names
+from kubectl_milliscale.keda.manifests import read_manifests
+from kubectl_milliscale.keda.scaled import Names, migrate
+from kubectl_milliscale.keda.servers import Servers
 from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
 from tests.docs.example_pages import DOCS, merged, sections, series_of

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import pytest_asyncio
 import yaml
 
-from kubectl_milliscale.kubectl import Kubectl
-from kubectl_milliscale.running_config import reachable_prometheus
 from playground.bundle import Bundle, Timing, run_bundle
 from playground.install import Account, Manifests, apply, write_account_kubeconfig
 from playground.scenario import NAMESPACE, demo_load
@@ -191,12 +188,6 @@ async def test_explain_without_a_pod_of_the_autoscaler_computes_the_decision(env
     assert "no pod of the autoscaler runs in namespace elsewhere" in result.errors
 
 
-async def test_errors_are_in_the_words_of_kubectl(environment: Environment) -> None:
-    context = await environment.milliscale("status", "--context", "absent", fails=True)
-    assert "absent" in context.errors
-    assert context.errors.startswith("error: ")
-
-
 async def test_explain_prints_a_decision_of_the_leader(environment: Environment) -> None:
     result = await environment.milliscale("explain", "router", "-n", NAMESPACE)
     heading, sentence, *_ = result.output.splitlines()
@@ -228,20 +219,6 @@ async def tenant(bundle: Bundle, name: str, roles: list[dict[str, Any]], kubecon
 def documented_roles() -> list[dict[str, Any]]:
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "kubectl.md").read_text(), flags=re.DOTALL)
     return list(yaml.safe_load_all(text))
-
-
-async def test_service_of_prometheus_is_forwarded(environment: Environment) -> None:
-    kubectl = Kubectl(program=str(environment.commands / "kubectl"), kubeconfig=str(environment.viewer))
-    url = "http://prometheus-k8s.monitoring.svc:9090/"
-
-    def read() -> int:
-        with (
-            reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as forwarded,
-            urlopen(f"{forwarded}-/ready") as response,
-        ):
-            return int(response.status)
-
-    assert await asyncio.to_thread(read) == 200
 
 
 async def test_user_who_may_only_read_hpas_sees_their_status(environment: Environment, tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from adapter.catalog.rule_states import Reason
 from adapter.rules.objects import Tenancy, read_object
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
-from kubectl_milliscale.keda import Servers, migrate, read_manifests
-from kubectl_milliscale.keda.scaled import Names
+from kubectl_milliscale.keda.manifests import read_manifests
+from kubectl_milliscale.keda.scaled import Names, migrate
+from kubectl_milliscale.keda.servers import Servers
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import resource_type_of_kind
 from playground.apiserver.tables import table_of

@@ -10,7 +10,7 @@ from cronsim import CronSim
 
 from adapter.rules.model import ScheduleRule
 from adapter.rules.objects import Tenancy, read_object
-from kubectl_milliscale.keda.cron import debian_cron
+from kubectl_milliscale.keda.triggers import debian_cron
 from tests.kubectl_milliscale.keda.test_migrate import cron, one
 
 

@@ -17,8 +17,9 @@ from adapter.rules import parse_rules
 from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
-from kubectl_milliscale.keda import KedaManifests, ManifestError, Migrated, Servers, migrate, read_manifests
-from kubectl_milliscale.keda.scaled import Names
+from kubectl_milliscale.keda.manifests import KedaManifests, ManifestError, read_manifests
+from kubectl_milliscale.keda.scaled import Migrated, Names, migrate
+from kubectl_milliscale.keda.servers import Servers
 
 DATA = Path("tests/data/keda")
 PROMETHEUS = "http://prometheus.monitoring:9090"
