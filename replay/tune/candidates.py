@@ -166,11 +166,6 @@ def to_yaml(document: Mapping[str, Any]) -> str:
     return yaml.dump(dict(document), Dumper=yaml.CSafeDumper, sort_keys=False, width=120)
 
 
-def describe(candidate: Candidate) -> str:
-    """Return a candidate in one line, `target 82%, scaleDown.tolerance 0.02`; "as given" without changes."""
-    return ", ".join(f"{name} {_text(name, value)}" for name, value in candidate.items()) or "as given"
-
-
 def needs_tolerance(candidate: Candidate) -> bool:
     """Return True if the candidate sets a tolerance, which not all clusters know."""
     return any(name.endswith(".tolerance") for name in candidate)
@@ -221,8 +216,3 @@ def _behavior_value(field: str, value: float) -> int | float | str:
 
 def _plain(value: float) -> int | float:
     return int(value) if value == int(value) else round(value, 4)
-
-
-def _text(name: str, value: float) -> str:
-    unit = "%" if name == TARGET else " s" if name.endswith("Seconds") else ""
-    return f"{value:g}{unit}"

@@ -11,7 +11,6 @@ from replay.output.comparison import compare
 from replay.output.figure import COLORS, OVERLOAD_COLOR
 from replay.output.names import named
 from replay.output.page import Section, comparison_page
-from replay.tune.candidates import describe
 from replay.tune.evaluation import total
 from replay.tune.report import by_day, notes, trade_off, verdict
 from replay.tune.tuning import GIVEN_NAME, TUNED_NAME, Tuned, TunedSpec
@@ -51,7 +50,7 @@ def _curve(curve: Sequence[TunedSpec], name: str) -> dict[str, Any]:
         "mode": "lines+markers",
         "x": [100 * total(spec.days).overload_ratio for spec in curve],
         "y": [total(spec.days).pod_hours for spec in curve],
-        "text": [escaped(f"{spec.name}: {describe(spec.candidate)}") for spec in curve],
+        "text": [escaped(spec.name) for spec in curve],
         "hovertemplate": "%{text}<br>%{y:.1f} pod-hours, %{x:.4f} % overload<extra></extra>",
         "name": f"{name}, other targets" if len(curve) > 1 else name,
         "line": {"color": _COLOR_OF[name]},
