@@ -200,8 +200,10 @@ def test_the_search_and_the_check_of_its_winner_replay_at_most_40_times() -> Non
         runs.extend(some)
         return [days(900.0 if run.candidate else 1.0) for run in some]
 
-    assert Phases(15_000, replay).best(search) is search.trials[0]
+    phases = Phases(15_000, replay)
+    assert phases.best(search) is search.trials[0]
     assert search.replays + len(runs) == 40
+    assert not search.step_back(at_most=phases.left(search) - phases.count)
 
 
 @pytest.mark.parametrize("highest", [28.0, 29.0, 40.0, 68.5, 70.0, 74.0, 75.0, 80.0, 88.0])
