@@ -6,7 +6,8 @@ no policy that is narrower than doubling every 15 s. Plain and with forecasts it
 with the fewest pods counts that has no more overload than the plain one at 70 % of what pods can serve.
 
 One day with an unusual load can have most of the overload, and what a forecast saves there says nothing about the next
-days. So the saving is that of all days or, if that is less, of all but one.
+days. So the saving is that of all days or, if that is less, of all but one. And a load may have lost its pattern: in
+the last two days, forecasts must not have cost more than a percent.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _PODS: Final = 20
 _TARGETS: Final = np.linspace(0.5, 1.0, 41)
 _PLAIN: Final = int(np.abs(_TARGETS - 0.7).argmin())
 _LEAST_OVERLOAD: Final = 1e-5
+_RECENT_DAYS: Final = 2
+_MOST_COST: Final = 0.01
 _TOLERANCE: Final = 0.1
 _STABILIZATION_MINUTES: Final = 5
 _MOST_GROWTH: Final = 16
@@ -129,12 +132,16 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     overload = above_pods.sum(axis=0)[:, _PLAIN] / loads.sum()
     some_days = [np.ones(len(loads), dtype=bool), *~np.eye(len(loads), dtype=bool)]
     saved = min(_saved(pods[some], above_pods[some], loads[some]) for some in some_days)
+    recent = _saved(pods[-_RECENT_DAYS:], above_pods[-_RECENT_DAYS:], loads[-_RECENT_DAYS:])
     said = f"in the last {days:.0f} days it would have saved {saved:.1%} of pod-hours"
+    said += (
+        f", and {options.gate:.1%} is required" if recent >= -_MOST_COST else f", but lost {-recent:.1%} in the last 2"
+    )
     minutes, above, below = _accuracy(load, with_forecast, expected, options)
     return Judgement(
         days=days,
-        holds=is_off or saved >= options.gate,
-        text="the gate is off" if is_off else f"{said}, and {options.gate:.1%} is required",
+        holds=is_off or (saved >= options.gate and recent >= -_MOST_COST),
+        text="the gate is off" if is_off else said,
         saved=saved,
         overload=float(overload[0]),
         overload_with=float(overload[1]),

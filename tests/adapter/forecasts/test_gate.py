@@ -87,3 +87,17 @@ def test_one_day_with_an_unusual_load_does_not_open_the_gate() -> None:
     assert found.overload > 10 * found.overload_with
     assert found.saved is not None
     assert found.saved < 0
+
+
+def test_gate_is_closed_soon_after_a_load_has_lost_its_pattern() -> None:
+    """Where nothing repeats any more, forecasts only cost pods; five days before still count."""
+    load = daily_steps(7, high=250.0).values.astype(np.float64)
+    load[5 * DAY :] = random_walk(2).values
+    expected = np.lib.stride_tricks.sliding_window_view(np.append(load, [0.0] * 5), 6).max(axis=1)
+    assert judge_expected(MinuteSeries(START, load), expected, OPTIONS).holds
+    expected[5 * DAY :] = load[5 * DAY :] * np.where(np.arange(2 * DAY) // 60 % 2, 1.5, 1.0)
+    found = judge_expected(MinuteSeries(START, load), expected, OPTIONS)
+    assert found.saved is not None
+    assert found.saved > 0.1
+    assert not found.holds
+    assert re.search(r"saved \d\d\.\d% of pod-hours, but lost \d+\.\d% in the last 2$", found.text)
