@@ -169,7 +169,7 @@ class RefreshAheadCache(Generic[T]):
             owner: returns whose share of the cache a key takes: a namespace's, or "".
             due: returns when a value fetched now expires (event loop time); None: by the TTL, and refreshed ahead.
         """
-        self._ttl = ttl
+        self.ttl = ttl
         self._size = size
         self._owner = owner
         self._shares: CacheShares[Hashable] = CacheShares(max_bytes, of_namespaces=max_bytes // 4)
@@ -266,7 +266,7 @@ class RefreshAheadCache(Generic[T]):
 
     def fits(self, key: Hashable, value: T) -> bool:
         """Return whether the cache can hold a value."""
-        return self._ttl > 0 and self._size(value) + _size_of(key) <= self._shares.largest(self._owner(key))
+        return self.ttl > 0 and self._size(value) + _size_of(key) <= self._shares.largest(self._owner(key))
 
     async def prefetches(self) -> None:
         """Wait for the background calls that are in flight."""
@@ -284,14 +284,14 @@ class RefreshAheadCache(Generic[T]):
         except Exception as error:
             if deadline.remaining() <= _EARLY_SECONDS:
                 raise _DeadlinePassed(deadline) from error
-            if self._is_open and self._ttl and self._caches_failure(error):
+            if self._is_open and self.ttl and self._caches_failure(error):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))
             raise
         if self._is_open and self.fits(key, value):
             due = self._due(value)
-            expires = self._time() + self._ttl if due is None else due
+            expires = self._time() + self.ttl if due is None else due
             entry = _Entry(fetch, self._size(value) + _size_of(key), value, expires)
-            self._put(key, entry, started + REFRESH_AFTER * self._ttl if due is None else None)
+            self._put(key, entry, started + REFRESH_AFTER * self.ttl if due is None else None)
         return value
 
     def _put(self, key: Hashable, entry: _Entry[T], refresh: float | None = None) -> None:
@@ -305,9 +305,9 @@ class RefreshAheadCache(Generic[T]):
         self._shares.add(self._owner(key), key, entry.size)
         loop = asyncio.get_running_loop()
         if entry.failure is not None:
-            entry.timer = loop.call_later(min(_FAILURE_SECONDS, self._ttl), self._evict, key)
+            entry.timer = loop.call_later(min(_FAILURE_SECONDS, self.ttl), self._evict, key)
         elif refresh is None:
-            entry.timer = loop.call_at(entry.expires + self._ttl, self._evict, key)
+            entry.timer = loop.call_at(entry.expires + self.ttl, self._evict, key)
         else:
             entry.timer = loop.call_at(refresh, self._refresh, key)
 
@@ -324,7 +324,7 @@ class RefreshAheadCache(Generic[T]):
         self._free(entry)
         entry.size = _size_of(key)
         self._shares.add(self._owner(key), key, entry.size)
-        entry.timer = asyncio.get_running_loop().call_later(self._ttl, self._evict, key)
+        entry.timer = asyncio.get_running_loop().call_later(self.ttl, self._evict, key)
 
     def _evict(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)

@@ -167,7 +167,9 @@ class RuleTelemetry:
     Those of rules are plain numbers, since the pages read them, too.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """`registry` exposes them; None: nothing does."""
+        registry = CollectorRegistry() if registry is None else registry
         gauge = functools.partial(Gauge, registry=registry)
         self._of_rules: list[Numbers] = []
 

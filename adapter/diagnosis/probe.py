@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlencode
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
@@ -93,7 +92,7 @@ class _Recorder:
         return result
 
     def rule_queries(self) -> RuleQueries:
-        return RuleQueries(self, telemetry=RuleTelemetry(CollectorRegistry()), logs=self.logs)
+        return RuleQueries(self, telemetry=RuleTelemetry(), logs=self.logs)
 
     @property
     def found_nothing(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource
@@ -29,26 +30,19 @@ from kube.api.status import StatusError, not_found, service_unavailable
 _PODS = GroupResource("", "pods")
 
 
+@dataclass(frozen=True, slots=True)
 class CustomMetrics:
-    """Returns custom metrics."""
+    """Returns custom metrics.
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        queries: RuleQueries,
-        objects: ObjectNames,
-        mapper: ResourceLookup,
-        *,
-        clock: Callable[[], float] = time.time,
-        forecasts: ForecastValues | None = None,
-    ) -> None:
-        """`clock` returns the seconds since the epoch; without `forecasts`, all values are the plain ones."""
-        self._clock = clock
-        self._forecasts = forecasts
-        self._catalog = catalog
-        self._queries = queries
-        self._objects = objects
-        self._mapper = mapper
+    `clock` returns the seconds since the epoch; without `forecasts`, all values are the plain ones.
+    """
+
+    catalog: Catalog
+    queries: RuleQueries
+    objects: ObjectNames
+    mapper: ResourceLookup
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+    forecasts: ForecastValues | None = field(default=None, kw_only=True)
 
     async def values(self, request: CustomMetricRequest) -> list[MetricValue]:
         """Return the metric's values, in the order of the objects' names.
@@ -66,28 +60,28 @@ class CustomMetrics:
         all_objects = request.name == ALL_OBJECTS and request.selector.empty
         query = ObjectsQuery(source, request.namespace, names, all_objects, request.metric_selector)
         try:
-            values = await self._queries.evaluate(
+            values = await self.queries.evaluate(
                 query,
                 request.deadline,
                 coalesced=functools.partial(self._coalesced_values, request, info, query),
                 alone=functools.partial(self._values, request, info, query),
             )
         except QueryError as error:
-            self._queries.warn_once(source.rule, str(error))
+            self.queries.warn_once(source.rule, str(error))
             raise _not_found(request) from error
         if not values and request.name != ALL_OBJECTS:
             raise _not_found(request, request.name)
-        if source.is_forecast and values and self._forecasts is not None:
+        if source.is_forecast and values and self.forecasts is not None:
             values = self._with_forecast(request, query, values)
-        now = self._clock()
-        self._queries.observe_freshness(CUSTOM_GROUP, [now - value.timestamp for value in values])
+        now = self.clock()
+        self.queries.observe_freshness(CUSTOM_GROUP, [now - value.timestamp for value in values])
         return values
 
     def _with_forecast(
         self, request: CustomMetricRequest, query: ObjectsQuery, values: list[MetricValue]
     ) -> list[MetricValue]:
         """Return the forecast of an object's value, or of all selected pods'; HPAs request no other lists."""
-        assert self._forecasts is not None, "the caller has them"
+        assert self.forecasts is not None, "the caller has them"
         of, of_pods = request.name, request.name == ALL_OBJECTS
         if of_pods:
             if query.source.info.resource != _PODS:
@@ -95,17 +89,17 @@ class CustomMetrics:
             of = str(request.selector)
         if not request.metric_selector.empty:
             of = f"{of}; {request.metric_selector}"
-        return self._forecasts.apply(query, values, of=of, of_pods=of_pods)
+        return self.forecasts.apply(query, values, of=of, of_pods=of_pods)
 
     async def _find(self, request: CustomMetricRequest) -> tuple[ResourceInfo, CustomSource, list[str]]:
         """Return the resource, the source of the metric, and the names of the objects."""
         try:
-            info = await self._mapper.resource_for(request.resource, request.group)
+            info = await self.mapper.resource_for(request.resource, request.group)
         except NoMatchError as error:
             raise _not_found(request) from error
         except (KubeError, StatusError) as error:
             raise service_unavailable("the API server, which knows the resources, does not respond") from error
-        source = self._catalog.find_custom(
+        source = self.catalog.find_custom(
             info.group_resource,
             request.metric,
             # A rule of a namespace can be about the namespace itself, whose requests have no other namespace.
@@ -114,12 +108,12 @@ class CustomMetrics:
             selector=request.metric_selector,
         )
         if source is None:
-            self._catalog.require_known()
+            self.catalog.require_known()
         if source is None or not _is_served_at(request.namespace, info, source):
             raise _not_found(request)
         names = [request.name]
         if request.name == ALL_OBJECTS:
-            names = await self._objects.names(info, request.namespace, request.selector)
+            names = await self.objects.names(info, request.namespace, request.selector)
         if not names:
             raise _not_found(request)
         return info, source, names
@@ -160,9 +154,9 @@ class CustomMetrics:
         """Return the objects' values; of several values of one object, the first in the order of labels."""
         rule, samples = query.source.rule, by_name(query.source, query.namespace, result)
         if samples is None:
-            raise self._queries.failure(rule, "the query must make a vector, with a value for each object")
+            raise self.queries.failure(rule, "the query must make a vector, with a value for each object")
         if any(isinstance(sample, list) for sample in samples.values()):
-            self._queries.warn_once(
+            self.queries.warn_once(
                 rule,
                 "the query makes several values for one object, and the first is taken;"
                 f" {_how_to_aggregate(query.source)}",
@@ -181,7 +175,7 @@ class CustomMetrics:
     ) -> MetricValue | None:
         if sample is None:
             sample = self._default(request, rule, name)
-        milli = self._queries.milli(rule, sample.value) if sample is not None else None
+        milli = self.queries.milli(rule, sample.value) if sample is not None else None
         if sample is None or milli is None:
             return None
         return MetricValue(
@@ -199,7 +193,7 @@ class CustomMetrics:
         """Return the rule's value for an object without one."""
         match rule.empty:
             case Policy.ZERO:
-                return Sample({}, self._clock(), 0.0)
+                return Sample({}, self.clock(), 0.0)
             case Policy.ERROR:
                 raise service_unavailable(
                     f"the metric {request.metric} has no value for {_resource(request)} {name},"

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -29,28 +30,19 @@ from kube.aio.tasks import Pace, SingleFlight
 from kube.api.status import StatusError, not_found, service_unavailable
 
 
+@dataclass(frozen=True, slots=True)
 class ExternalMetrics:
-    """Returns external metrics."""
+    """Returns external metrics: from `catalog`, or from other adapters (`forwarder`).
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        queries: RuleQueries,
-        *,
-        forwarder: Forwarder | None = None,
-        clock: Callable[[], float] = time.time,
-        forecasts: ForecastValues | None = None,
-    ) -> None:
-        """Take metrics from `catalog`, or from other adapters (`forwarder`). `clock`: seconds since the epoch.
+    `clock` returns the seconds since the epoch; without `forecasts`, all values are the plain ones.
+    """
 
-        Without `forecasts`, all values are the plain ones.
-        """
-        self._forecasts = forecasts
-        self._catalog = catalog
-        self._queries = queries
-        self._forwarder = forwarder
-        self._clock = clock
-        self._days: SingleFlight[int, int] = SingleFlight()
+    catalog: Catalog
+    queries: RuleQueries
+    forwarder: Forwarder | None = field(default=None, kw_only=True)
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+    forecasts: ForecastValues | None = field(default=None, kw_only=True)
+    _days: SingleFlight[int, int] = field(default_factory=SingleFlight, init=False)
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return the metric's series, each with its labels, in the order of the labels; an empty list is no error.
@@ -60,17 +52,17 @@ class ExternalMetrics:
                 Prometheus is unavailable or slow (503 also before the first relist), 500 when the rule's query is
                 invalid.
         """
-        source = self._catalog.find_external(request.metric, namespace=request.namespace, selector=request.selector)
+        source = self.catalog.find_external(request.metric, namespace=request.namespace, selector=request.selector)
         values = await (self._forwarded(request) if source is None else self._values(source, request))
-        now = self._clock()
-        self._queries.observe_freshness(EXTERNAL_GROUP, [now - value.timestamp for value in values])
+        now = self.clock()
+        self.queries.observe_freshness(EXTERNAL_GROUP, [now - value.timestamp for value in values])
         return values
 
     async def _forwarded(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
-        adapter = self._forwarder.adapter_for(request.metric) if self._forwarder is not None else None
+        adapter = self.forwarder.adapter_for(request.metric) if self.forwarder is not None else None
         # Before the first relist, the metric may be one of the rules.
         if adapter is None or request.metric not in adapter.names:
-            self._catalog.require_known()
+            self.catalog.require_known()
         if adapter is not None:
             return await adapter.values(request)
         # prometheus-adapter names a resource only for the namespace "default".
@@ -82,7 +74,7 @@ class ExternalMetrics:
         if isinstance(rule, ScheduleRule):
             return await self._scheduled(rule, request)
         if isinstance(rule, Rule) and rule.resources.namespaced and not source.namespace_label:
-            raise self._queries.failure(
+            raise self.queries.failure(
                 rule,
                 "no label maps to namespaces: add one to resources.overrides, or set resources.namespaced to false",
             )
@@ -91,10 +83,10 @@ class ExternalMetrics:
             values = await self._queried(query, request.deadline)
             if rule.activation is not None:
                 values = await self._activated(query, rule.activation, values, request.deadline)
-            if source.is_forecast and values and self._forecasts is not None:
-                values = self._forecasts.apply(query, values, of=str(request.selector))
+            if source.is_forecast and values and self.forecasts is not None:
+                values = self.forecasts.apply(query, values, of=str(request.selector))
         except QueryError as error:
-            raise self._queries.failure(rule, str(error)) from error
+            raise self.queries.failure(rule, str(error)) from error
         return values
 
     async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:
@@ -104,7 +96,7 @@ class ExternalMetrics:
             return await self._converted(query.source, result)
 
         coalesced = functools.partial(self._coalesced_values, query)
-        return await self._queries.evaluate(query, deadline, coalesced=coalesced, alone=alone)
+        return await self.queries.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
     async def _activated(
         self, query: ExternalQuery, activation: Activation, values: list[ExternalMetricValue], deadline: Deadline
@@ -119,7 +111,7 @@ class ExternalMetrics:
             return values
         recent: set[frozenset[tuple[str, str]]] = set()
         if activation.for_ is not None:
-            found = await self._queries.recently_active(query, activation, deadline)
+            found = await self.queries.recently_active(query, activation, deadline)
             recent = {frozenset(_labels(sample).items()) for sample in found.samples}
         activated = []
         for value in values:
@@ -135,7 +127,7 @@ class ExternalMetrics:
         """Return the value of a schedule, which has no labels."""
         if not request.selector.matches({}):
             return []
-        now = self._clock()
+        now = self.clock()
         schedule = rule.schedule
         if not schedule.is_known(now):
             await self._days.do(id(schedule), lambda: asyncio.to_thread(schedule.milli_at, now))
@@ -161,7 +153,7 @@ class ExternalMetrics:
         pace = Pace()
         for sample in result.samples:
             await pace.pause()
-            milli = self._queries.milli(source.rule, sample.value)
+            milli = self.queries.milli(source.rule, sample.value)
             if milli is not None:
                 values.append(
                     ExternalMetricValue(
@@ -178,7 +170,7 @@ class ExternalMetrics:
         """Return what the rule's `empty` policy sets for a result without values."""
         match rule.empty:
             case Policy.ZERO:
-                return scalar(self._clock(), 0.0)
+                return scalar(self.clock(), 0.0)
             case Policy.ERROR:
                 raise service_unavailable(f"the metric {metric} has no value, which {rule} makes an error")
         return Vector(())

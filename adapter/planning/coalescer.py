@@ -146,7 +146,7 @@ class MetricsQueryCoalescer:
     ) -> None:
         """`clock` returns monotonic seconds."""
         self._cache = cache
-        self._telemetry = telemetry
+        self._telemetry = RuleTelemetry() if telemetry is None else telemetry
         self._clock = clock
         self._groups: OrderedDict[Hashable, _Group] = OrderedDict()  # the least recently used first
 
@@ -187,8 +187,7 @@ class MetricsQueryCoalescer:
                         deadline=deadline,
                     )
         hit = isinstance(result, IndexedVector)
-        if self._telemetry is not None:
-            self._telemetry.requests[rule.key, "merged" if hit else "alone"] += 1
+        self._telemetry.requests[rule.key, "merged" if hit else "alone"] += 1
         if not isinstance(result, IndexedVector):
             return None
         group.hit(request)
@@ -202,7 +201,8 @@ class MetricsQueryCoalescer:
 
     def _group(self, query: MetricQuery) -> _Group | None:
         rule = query.source.rule
-        if not may_be_coalesced(rule) or len(str(query.selector)) > _MAX_SELECTOR:
+        # Without a cache, each object's request would send the query for all objects.
+        if not self._cache.ttl or not may_be_coalesced(rule) or len(str(query.selector)) > _MAX_SELECTOR:
             return None
         key = query.group
         group = self._groups.get(key)
@@ -222,9 +222,9 @@ class MetricsQueryCoalescer:
             group.pause(Pause.TOO_LONG, now=now)
         else:
             group.fetched(outcome.seconds)
-        if self._telemetry is not None:
-            outcome_label = "failure" if group.paused is Pause.FAILURE else "success"
-            self._telemetry.coalesced_queries[group.rule.key, outcome_label] += 1
+        self._telemetry.coalesced_queries[
+            group.rule.key, "failure" if group.paused is Pause.FAILURE else "success"
+        ] += 1
         if isinstance(outcome, PrometheusError):
             _log.debug("%s: the coalesced query %s: %s", group.rule, query.text, outcome)
         if group.paused is not before:

@@ -259,7 +259,6 @@ class VectorCache(RefreshAheadCache[Vector]):
             owner=_namespace,
             due=_due,
         )
-        self._ttl = ttl
         self._prometheus = prometheus
         self._slow_queries = slow_queries or SlowQueries(seconds=0)
         self._in_flight: dict[tuple[str, Destination], QueryProgress] = {}
@@ -346,7 +345,7 @@ class VectorCache(RefreshAheadCache[Vector]):
             clock: SampleClock | None = None  # the times of samples are learned with the first refresh
             text, seconds = query, 0.0
             if isinstance(before, IndexedVector):
-                clock = before.clock or SampleClock(ttl=self._ttl, new_objects=index is not None)
+                clock = before.clock or SampleClock(ttl=self.ttl, new_objects=index is not None)
                 indexes, seconds = before.index.used, before.seconds
                 text = await clock.query(query, now=now(), seconds=seconds)
             del before  # the old vector may be evicted meanwhile

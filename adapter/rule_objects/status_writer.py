@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from adapter.catalog.rule_states import Reason
 from adapter.fair_queue import FairQueue
 from adapter.rule_objects.annotations import HPA, OWN_HPA
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict, must_write, not_served, ready_condition, status_of
 from adapter.rules import AnyRule
@@ -67,16 +68,6 @@ _REASONS: Final = frozenset(
 )
 
 
-class Objects(Protocol):
-    """The objects; see RuleObjects."""
-
-    def objects(self) -> Iterable[RuleObject]:
-        """Return all objects."""
-
-    def state(self, name: ObjectName) -> ObjectState | None:
-        """Return the state of an object; None if it was deleted."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A status as it is in the API server, encoded, since there may be thousands."""
@@ -104,7 +95,7 @@ class StatusWriter:
     def __init__(
         self,
         client: KubeClient,
-        objects: Objects,
+        objects: RuleObjects,
         check: Callable[[AnyRule], Awaitable[Verdict]],
         *,
         election: ElectionSettings,

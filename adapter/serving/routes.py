@@ -71,31 +71,21 @@ _KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
 _TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
     """Responds to requests, for one version of the rules. A request keeps the router that it started with."""
 
-    def __init__(
-        self,
-        *,
-        discovery: Discovery,
-        custom: CustomMetrics,
-        external: ExternalMetrics,
-        health: Health,
-        telemetry: Telemetry,
-        usage: ResourceMetrics | None = None,
-        debug: DebugPages | None = None,
-    ) -> None:
-        self._discovery = discovery
-        self._custom = custom
-        self._external = external
-        self._health = health
-        self._telemetry = telemetry
-        self._usage = usage
-        self._debug = debug
+    discovery: Discovery
+    custom: CustomMetrics
+    external: ExternalMetrics
+    health: Health
+    telemetry: Telemetry
+    usage: ResourceMetrics | None = None
+    debug: DebugPages | None = None
 
     def knows(self, group: str, version: str, resource: str) -> bool:
         """See Discovery.knows."""
-        return self._discovery.knows(group, version, resource)
+        return self.discovery.knows(group, version, resource)
 
     async def respond(self, request: Request) -> Response:
         """Respond to a request.
@@ -104,34 +94,34 @@ class Router:
             StatusError: the request is refused, or fails.
         """
         # Most requests are for metrics that were requested before.
-        if request.line.metric is not None and self._discovery.serves(request.info.group):
+        if request.line.metric is not None and self.discovery.serves(request.info.group):
             return await self._metric(request, request.line.metric)
         segments = request.target.segments
-        if segments[:1] == ("debug",) and self._debug is not None:
+        if segments[:1] == ("debug",) and self.debug is not None:
             request.require_get()
-            page = await self._debug.respond(segments[1:], request.target.query)
+            page = await self.debug.respond(segments[1:], request.target.query)
             return Response(200, request.representation(streamed=False).encode(page))
         if segments[:1] != ("apis",):
             return await self._other(request)
         match segments[1:]:
             case ():
                 return await self._groups(request)
-            case (group,) if self._discovery.serves(group):
+            case (group,) if self.discovery.serves(group):
                 request.require_get()
-                return Response(200, request.representation(streamed=False).encode(self._discovery.group(group)))
-            case (group, version) if self._discovery.serves(group, version):
+                return Response(200, request.representation(streamed=False).encode(self.discovery.group(group)))
+            case (group, version) if self.discovery.serves(group, version):
                 request.require_get()
                 representation = request.representation(streamed=False)
-                return Response(200, await self._discovery.resources(group, version, representation))
-            case (group, version, *parts) if self._discovery.serves(group, version):
+                return Response(200, await self.discovery.resources(group, version, representation))
+            case (group, version, *parts) if self.discovery.serves(group, version):
                 if group == RESOURCE_GROUP:
-                    if self._usage is None:
+                    if self.usage is None:
                         raise method_not_allowed()
-                    return await usage_response(self._usage, request, parts)
+                    return await usage_response(self.usage, request, parts)
                 parse = _custom_request if group == CUSTOM_GROUP else _external_request
                 metric = request.line.metric = parse(request, parts)
                 return await self._metric(request, metric)
-            case (group, *_) if self._discovery.serves(group):
+            case (group, *_) if self.discovery.serves(group):
                 raise no_such_resource()
         return self._not_found()
 
@@ -140,22 +130,22 @@ class Router:
         request.require_get()
         representation = request.representation(DISCOVERY_FORMS, streamed=False)
         if representation.conversion is None:
-            return Response(200, representation.encode(self._discovery.group_list()))
-        return _tagged(request, await self._discovery.aggregated(representation, representation.conversion))
+            return Response(200, representation.encode(self.discovery.group_list()))
+        return _tagged(request, await self.discovery.aggregated(representation, representation.conversion))
 
     async def _metric(self, request: Request, metric: CustomMetricRequest | ExternalMetricRequest) -> Response:
         representation = request.representation()
         if isinstance(metric, CustomMetricRequest):
-            custom = await self._custom.values(msgspec.structs.replace(metric, deadline=request.deadline))
+            custom = await self.custom.values(msgspec.structs.replace(metric, deadline=request.deadline))
             document = functools.partial(CustomMetricList, request.info.version)
             return Response(200, await encode_list(representation, custom, document))
         representation.require_form()
-        external = await self._external.values(msgspec.structs.replace(metric, deadline=request.deadline))
+        external = await self.external.values(msgspec.structs.replace(metric, deadline=request.deadline))
         return Response(200, await encode_list(representation, external, ExternalMetricList))
 
     async def _other(self, request: Request) -> Response:
         """Respond to a request outside the APIs."""
-        health = self._health.respond(request.target)
+        health = self.health.respond(request.target)
         if health is not None:
             request.require_get("HEAD")
             code, text = health
@@ -166,11 +156,11 @@ class Router:
                 return Response(200, _PLAIN.encode(self._paths()))
             case ("metrics",):
                 request.require_get("HEAD")
-                self._telemetry.drop_unknown_resources(self.knows)
-                return Response(200, Encoded(await self._telemetry.exposition(), CONTENT_TYPE_LATEST))
+                self.telemetry.drop_unknown_resources(self.knows)
+                return Response(200, Encoded(await self.telemetry.exposition(), CONTENT_TYPE_LATEST))
             case ("metrics", "slis"):
                 request.require_get("HEAD")
-                return Response(200, Encoded(self._health.render(), CONTENT_TYPE_LATEST))
+                return Response(200, Encoded(self.health.render(), CONTENT_TYPE_LATEST))
             case ("version",):
                 request.require_get()
                 require_json(request.accept)
@@ -183,7 +173,7 @@ class Router:
         return self._not_found()
 
     def _openapi(self, request: Request, version: str, path: str) -> Response | None:
-        documents = openapi_documents(self._discovery.group_versions, VERSION)
+        documents = openapi_documents(self.discovery.group_versions, VERSION)
         found: Encoded | None = None
         if version == "v3":
             given_hash = request.target.query.get("hash")
@@ -200,7 +190,7 @@ class Router:
 
     def _paths(self) -> dict[str, list[str]]:
         others = ("/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version")
-        return self._discovery.paths((*others, *self._health.paths))
+        return self.discovery.paths((*others, *self.health.paths))
 
 
 def _custom_request(request: Request, parts: Sequence[str]) -> CustomMetricRequest:

@@ -103,7 +103,7 @@ class RuleSet:
     catalog: Catalog
     cache: VectorCache
     forwarder: Forwarder
-    coalescer: MetricsQueryCoalescer | None
+    coalescer: MetricsQueryCoalescer
     router: Router
     debug: DebugPages
 
@@ -127,8 +127,7 @@ class RuleSet:
             max_bytes=shared.settings.caches.results_bytes,
             slow_queries=shared.slow_queries,
         )
-        # Without a cache, each object's request would send the query for all objects.
-        coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry) if shared.freshness else None
+        coalescer = MetricsQueryCoalescer(cache, telemetry=telemetry)
         queries = RuleQueries(cache, telemetry=telemetry, coalescer=coalescer)
         probe = Probe(
             catalog,
@@ -144,7 +143,7 @@ class RuleSet:
             probe,
             shared.rule_objects,
             shared.forecasts,
-            paused=coalescer.paused if coalescer is not None else tuple,
+            paused=coalescer.paused,
             config=shared.config_page,
         )
         forecasts = ForecastValues(shared.forecasts, shared.prometheus)
@@ -291,7 +290,7 @@ class RuleSets:
             others=frozenset(self._shared.rule_objects.rule_keys),
             digest=rules.digest,
             now=self.applied_at,
-            paused=lambda: [(rule, why.label) for rule, why in coalescer.paused()] if coalescer is not None else [],
+            paused=lambda: [(rule, why.label) for rule, why in coalescer.paused()],
             forwards=rule_set.forwarder.states,
         )
 

@@ -136,7 +136,7 @@ class Overview:
         # A rule that cannot be listed says so by itself.
         counts = Counter((one.rule, one.severity) for one in findings if one.code != "not-listed")
         paused: dict[str, set[Pause]] = {}
-        for key, why in active.coalescer.paused() if active.coalescer is not None else ():
+        for key, why in active.coalescer.paused():
             paused.setdefault(key, set()).add(why)
         telemetry, now = self._sources.telemetry, self._sources.clock()
         rows = []
@@ -182,7 +182,7 @@ class Overview:
             "file": sources.rules_file(),
             "cache": active.cache.figures,
             "freshness": sources.freshness,
-            "coalesces": active.coalescer is not None,
+            "coalesces": active.cache.ttl > 0,
             "merged": requests["merged"],
             "alone": requests["alone"],
             "coalesced_queries": queries.total(),

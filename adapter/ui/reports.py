@@ -117,7 +117,7 @@ class Reports:
             except TimeoutError:
                 if self._findings[0] is None or self._findings[0][0] != version[0]:
                     return None
-        paused = paused_findings(active.coalescer.paused()) if active.coalescer is not None else ()
+        paused = paused_findings(active.coalescer.paused())
         return in_order((*self._findings[1], *paused), active.rules) if paused else self._findings[1]
 
     async def rule(self, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:

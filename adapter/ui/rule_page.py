@@ -85,7 +85,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
     except StatusError as error:
         problem = error.message
     listed_at, entry = active.catalog.state(rule).listed_at, active.rules.entries.get(key, {})
-    paused = active.coalescer.paused() if active.coalescer is not None else ()
+    paused = active.coalescer.paused()
     return View(
         values={
             "key": key,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
@@ -164,7 +163,7 @@ async def test_real_prometheus_knows_which_series_were_active(tmp_path: Path) ->
     ):
         catalog = Catalog(env.catalog.rules, Listings(prometheus, env.mapper, max_age=120.0), env.mapper)
         await catalog.relist()
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry())
         metrics = ExternalMetrics(catalog, queries)
 
         async def found(metric: str) -> dict[str, int]:

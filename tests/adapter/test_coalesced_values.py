@@ -12,7 +12,6 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.deadlines import NO_DEADLINE
@@ -131,7 +130,7 @@ async def test_coalesced_custom_equals_single(real: AtOneMoment) -> None:
     # All rules of one file, behind one coalescer, in random order.
     sources = [numbered(source(templates.make()), number) for number in range(TEMPLATES)]
     selectors = [pick.choice(SELECTORS) for _ in sources]
-    alone = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
+    alone = RuleQueries(real, telemetry=RuleTelemetry())
     compared = 0
     async with VectorCache(real, ttl=3600.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)
@@ -179,7 +178,7 @@ async def test_coalesced_external_equals_single(real: AtOneMoment, namespaced: b
     labels = ["namespace", "namespace, pod", "namespace, verb", "namespace, pod, verb", "namespace, pod, verb, code"]
     templates = Template(pick, [*labels, "pod", "verb, pod"])
     sources = [numbered(external(templates.make(), namespaced=namespaced), number) for number in range(TEMPLATES)]
-    alone = RuleQueries(real, telemetry=RuleTelemetry(CollectorRegistry()))
+    alone = RuleQueries(real, telemetry=RuleTelemetry())
     compared = 0
     async with VectorCache(real, ttl=3600.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.content.values import MetricValue, ObjectReference
 from adapter.metrics.custom import CustomMetrics
@@ -356,7 +355,7 @@ async def test_result_without_the_namespaces_label_counts_for_any_namespace(tmp_
 async def test_coalesced_result_is_filtered_by_namespace_and_object(tmp_path: Path) -> None:
     async with unmatched(tmp_path, merge="always") as env, VectorCache(env.prometheus, ttl=5.0) as cache:
         coalescer = MetricsQueryCoalescer(cache)
-        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(), coalescer=coalescer)
         env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
         values = await selected(env, metric="num_requests_waiting")
         assert [(value.described_object.name, value.milli) for value in values] == [("a", 1_000_000)]
@@ -382,7 +381,7 @@ async def test_object_with_several_values_has_a_query_of_its_own(tmp_path: Path)
     async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
         await env.catalog.relist()
         coalescer = MetricsQueryCoalescer(cache)
-        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(), coalescer=coalescer)
         env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
         for _ in range(2):
             for name in ("a", "b"):
@@ -401,7 +400,7 @@ async def test_values_are_made_once_for_each_coalesced_result(tmp_path: Path) ->
     async with metrics_env(tmp_path, rules, prometheus) as env, VectorCache(prometheus, ttl=60.0) as cache:
         await env.catalog.relist()
         coalescer = MetricsQueryCoalescer(cache)
-        queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        queries = RuleQueries(cache, telemetry=RuleTelemetry(), coalescer=coalescer)
         env.custom = CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper)
         for name in ("a", "b"):
             await named(env, name)

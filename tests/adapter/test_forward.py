@@ -15,7 +15,6 @@ from urllib.parse import parse_qs, quote
 import pytest
 from aiohttp import web
 from click.testing import CliRunner
-from prometheus_client import CollectorRegistry
 
 from adapter.cli import main
 from adapter.content.encoding import Representation
@@ -102,7 +101,7 @@ async def forwarding(
         Forwarder(options, relist_interval=60, ttl=freshness, clock=lambda: NOW) as forwarder,
     ):
         await env.catalog.relist()
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry())
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         try:
@@ -321,7 +320,7 @@ async def test_before_the_first_relist_only_listed_metrics_are_forwarded(tmp_pat
         metrics_env(tmp_path, rules, CannedPrometheus()) as env,
         Forwarder((options,), relist_interval=60) as forwarder,
     ):
-        queries = RuleQueries(env.prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        queries = RuleQueries(env.prometheus, telemetry=RuleTelemetry())
         external = ExternalMetrics(env.catalog, queries, forwarder=forwarder)
         keeping = asyncio.create_task(forwarder.run())
         await listed(forwarder)

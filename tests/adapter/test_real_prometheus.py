@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
@@ -84,7 +83,7 @@ async def test_from_series_to_values(server: PrometheusServer, tmp_path: Path, v
         assert catalog.readiness() is None  # though the second rule's selector is wrong
 
         metrics = CustomMetrics(
-            catalog, RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry())), ListedObjects(kube), mapper
+            catalog, RuleQueries(prometheus, telemetry=RuleTelemetry()), ListedObjects(kube), mapper
         )
         before = time.time()
         values = await metrics.values(

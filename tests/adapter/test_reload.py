@@ -187,7 +187,7 @@ async def test_file_is_polled(mounted: MountedRules) -> None:
         load_rules(mounted.path),
         mounted.apply,
         list_again=mounted.list_again,
-        telemetry=RuleTelemetry(CollectorRegistry()),
+        telemetry=RuleTelemetry(),
         poll_seconds=0.01,
     )
     mounted.write(SECOND)

@@ -91,7 +91,7 @@ def sample(value: float, *, at: float = NOW, **labels: str) -> Sample:
 
 
 def metrics(prometheus: Prometheus, *found: ObjectMetadata, rules: ResourceRules | None = None) -> ResourceMetrics:
-    queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+    queries = RuleQueries(prometheus, telemetry=RuleTelemetry())
     return ResourceMetrics(rules or resource_rules(), queries, Objects(list(found)))
 
 
@@ -380,6 +380,6 @@ async def test_result_that_is_not_indexed_by_the_objects_serves_no_request() -> 
     async with VectorCache(prometheus, ttl=60.0) as cache:
         coalescer = OtherIndexes(cache)
         coalescer.result = await indexed(Vector(()), [("a",)])
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(), coalescer=coalescer)
         [found] = await usages(ResourceMetrics(resource_rules(), queries, Objects([pod("web")])), "pods")
     assert [container.name for container in found.containers] == ["app"]

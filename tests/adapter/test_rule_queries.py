@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.planning.rule_queries import RuleQueries
 from adapter.telemetry import RuleTelemetry
@@ -14,7 +13,7 @@ from tests.adapter.metrics_env import CannedPrometheus
 
 
 def test_warnings_are_bounded_in_number_and_length(caplog: pytest.LogCaptureFixture) -> None:
-    queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry(CollectorRegistry()))
+    queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             for n in range(1_000):
@@ -24,7 +23,7 @@ def test_warnings_are_bounded_in_number_and_length(caplog: pytest.LogCaptureFixt
     assert sum(len(warning) for warned in queries._warned.values() for warning in warned) < 5_000
 
     caplog.clear()
-    queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry(CollectorRegistry()))  # of the next version
+    queries = RuleQueries(CannedPrometheus(), telemetry=RuleTelemetry())  # of the next version
     with caplog.at_level(logging.WARNING):
         queries.warn_once(rule(RAW), "left out a sample")
         queries.warn_once(rule(RAW), "left out a sample")

@@ -8,12 +8,13 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from adapter.catalog.rule_states import Reason
+from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
@@ -110,7 +111,7 @@ class Env:
     def writer(self, **options: Any) -> StatusWriter:
         return StatusWriter(
             self.client,
-            self,
+            cast("RuleObjects", self),
             self.check,
             election=ELECTION,
             wall_clock=lambda: NOW,

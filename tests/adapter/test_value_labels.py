@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
@@ -25,7 +24,7 @@ RULE = QueryRule(metric="rps", query="sum(rps)", value_labels=(("type", "prometh
 
 def queries(result: Vector) -> RuleQueries:
     """Return queries that all have this result."""
-    return RuleQueries(CannedPrometheus(result=result), telemetry=RuleTelemetry(CollectorRegistry()))
+    return RuleQueries(CannedPrometheus(result=result), telemetry=RuleTelemetry())
 
 
 async def external(result: Vector, selector: str) -> Vector | None:

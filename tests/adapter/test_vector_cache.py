@@ -5,7 +5,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
@@ -45,7 +44,7 @@ ALL = LabelSelector()
 
 def paths(env: MetricsEnv, cache: VectorCache) -> tuple[CustomMetrics, ExternalMetrics]:
     coalescer = MetricsQueryCoalescer(cache)
-    queries = RuleQueries(cache, telemetry=RuleTelemetry(CollectorRegistry()), coalescer=coalescer)
+    queries = RuleQueries(cache, telemetry=RuleTelemetry(), coalescer=coalescer)
     return (
         CustomMetrics(env.catalog, queries, ListedObjects(env.client), env.mapper, clock=lambda: NOW),
         ExternalMetrics(env.catalog, queries, clock=lambda: NOW),

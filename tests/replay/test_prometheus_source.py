@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
@@ -146,7 +145,7 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
     async with PrometheusServers(PrometheusOptions(url=server.url)) as servers, aiohttp.ClientSession() as http:
         catalog = Catalog(rules, Listings(servers, lookup, max_age=SECONDS, clock=lambda: START + SECONDS), lookup)
         await catalog.relist()
-        queries = RuleQueries(AtTime(server.url, http, at), telemetry=RuleTelemetry(CollectorRegistry()))
+        queries = RuleQueries(AtTime(server.url, http, at), telemetry=RuleTelemetry())
         custom = CustomMetrics(catalog, queries, Pods(), lookup)
         try:
             match source:

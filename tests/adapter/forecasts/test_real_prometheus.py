@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
-from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
@@ -132,7 +131,7 @@ async def running(data: Data, folder: Path, rules: RulesFile) -> AsyncIterator[E
         mapper = RestMapper(kube)
         catalog = Catalog(rules, Listings(prometheus, mapper, max_age=1200), mapper)
         await catalog.relist()
-        queries = RuleQueries(prometheus, telemetry=RuleTelemetry(CollectorRegistry()))
+        queries = RuleQueries(prometheus, telemetry=RuleTelemetry())
         forecasts = Forecasts()
         values = ForecastValues(forecasts, prometheus)
         yield Env(
