@@ -8,8 +8,12 @@ from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
 
+import looptime
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 # The machine may be busy: no example has a deadline, and none is refused for being slow to generate. The examples are
 # the same in every run; `--hypothesis-profile=default` tries others, and more than twice as many.
@@ -31,8 +35,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 TIMED_OUT = pytest.StashKey[bool]()
 
 
-# looptime asks for the event loop of every test; one that is not async would be given a new one, which nobody closes.
-asyncio.set_event_loop(None)
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    """Give tests with the mark `looptime`, and their fixtures, virtual time; the mark's arguments are looptime's.
+
+    looptime's own plugin makes the event loops of all tests slower. A loop without I/O waits for it in 42 rounds before
+    time goes on; on loopback it is there in the first.
+    """
+    result = yield
+    mark = request.node.get_closest_marker("looptime")
+    if isinstance(result, asyncio.Runner) and mark is not None and mark.args != (False,):
+        loop = result.get_loop()
+        assert isinstance(loop, asyncio.BaseEventLoop)
+        looptime.patch_event_loop(loop, **{"noop_cycles": 5, **mark.kwargs})
+    return result
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -41,6 +57,20 @@ def pytest_xdist_auto_num_workers() -> int:
     Each worker imports and collects all tests, which takes five seconds of CPU, and twice as much the first time.
     """
     return (os.cpu_count() or 1) + 2
+
+
+class _Groups(LoadGroupScheduling):
+    """Forgets groups that are done: xdist would count all their tests again after each test."""
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        groups = self.assigned_work[node]
+        for name in [name for name, tests in groups.items() if all(tests.values())]:
+            del groups[name]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Groups:
+    return _Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -148,7 +148,7 @@ def simulate(
 
     `slowness`: the time in which the process does what takes a second otherwise.
     """
-    loop = looptime.new_event_loop(start=1024)
+    loop = looptime.new_event_loop(start=1024, noop_cycles=1)
     try:
         return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness))
     finally:
