@@ -21,7 +21,7 @@ from tests.browser.tabs import Tab
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.xdist_group("browser-tenants"),
+    pytest.mark.xdist_group("browser"),
 ]
 
 HPAS = 10_000

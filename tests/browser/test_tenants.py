@@ -22,7 +22,7 @@ from tests.eventually import eventually
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.xdist_group("browser-tenants"),
+    pytest.mark.xdist_group("browser"),
 ]
 
 HPAS = {"shop": "checkout", "billing": "invoices"}

@@ -1,4 +1,4 @@
-"""How processes end: soon after SIGTERM, with one line for a usage error, and without leaving processes."""
+"""How the demo ends: soon after a signal, with one line for a usage error, and without leaving processes."""
 
 import asyncio
 import signal
@@ -8,27 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from playground.bundle import ChildEndedError, run_bundle
 from playground.cli import demo
 from playground.processes import ChildProcess
-from playground.scenario import PERIOD, demo_load
 from tests.e2e.tools import processes_with
 from tests.eventually import PATIENCE, eventually
 
 pytestmark = pytest.mark.e2e
 
 DEMO = [sys.executable, "-m", "milliscale", "demo"]
-
-
-async def test_sigterm_ends_each_process_with_exit_status_0(tmp_path: Path) -> None:
-    async with run_bundle(tmp_path, load=demo_load(period=PERIOD)) as bundle:
-        for child in (bundle.autoscaler, bundle.adapter):
-            async with asyncio.timeout(PATIENCE):
-                assert await child.stop(grace=PATIENCE) == 0
-            assert "Traceback" not in child.log.read_text()
-        with pytest.raises(ChildEndedError, match="adapter ended with exit status 0"):
-            bundle.check()
-    assert processes_with(str(tmp_path)) == {}
 
 
 async def test_second_demo_in_the_same_folder_is_an_error_and_ctrl_c_ends_the_first(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def metric_items(case: Case) -> list[dict[str, Any]]:
             values[pod] = values.get(pod, 0) + gauge.value
         else:
             values.setdefault(pod, gauge.value)
+    named = {name for query in case.queries for name in re.findall(r'(?<=["|])[^"|]+(?=["|])', query)}
     return [
         {
             "describedObject": {"kind": "Pod", "namespace": requested.namespace, "name": pod, "apiVersion": "v1"},
@@ -105,7 +106,7 @@ def metric_items(case: Case) -> list[dict[str, Any]]:
             "value": quantity(value),
         }
         for pod, value in sorted(values.items())
-        if any(re.search(rf'["|]{re.escape(pod)}["|]', query) for query in case.queries)
+        if pod in named
     ]
 
 

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pip
 import pytest
 import yaml
 
@@ -87,8 +88,18 @@ def small_wheel(folder: Path, name: str, *, requires: str = "", script: str = ""
     return path
 
 
-# The launcher as it is, in the environment that is there: to make one takes seconds.
-AGAIN = "import runpy, sys, venv; venv.create = lambda *_, **__: None; runpy.run_path(sys.argv[1], run_name='__main__')"
+# The launcher as it is, with the pip of this environment: to install one takes seconds.
+START = f"""
+import pathlib, runpy, sys, venv
+create = venv.create
+def create_with_pip(folder, *, with_pip, clear):
+    assert with_pip
+    create(folder, clear=clear)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "pip").symlink_to({str(Path(pip.__file__).parent)!r})
+venv.create = create_with_pip
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 
 @pytest.mark.e2e
@@ -100,18 +111,18 @@ def test_plugin_is_installed_with_the_hashes_of_the_lock_file_only(tmp_path: Pat
     small_wheel(store, "milliscale", requires="unlocked", script="kubectl-milliscale")
     environment = {**os.environ, "PIP_FIND_LINKS": str(index), "PIP_NO_INDEX": "1"}
 
-    def start(*arguments: str, library: str, content: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    def start(library: str, content: bytes | None = None) -> subprocess.CompletedProcess[str]:
         wheel = small_wheel(index, library)
         checksum = hashlib.sha256(content or wheel.read_bytes()).hexdigest()
         (store / LOCK.name).write_text(f"{library}==1.0 \\\n    --hash=sha256:{checksum}\n")
-        command = [sys.executable, *arguments, str(launcher)]
+        command = [sys.executable, "-c", START, str(launcher)]
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
-    done = start(library="library")
+    done = start("library")
     assert (done.stdout, done.returncode) == ("started\n", 0), done.stderr
     installed = store / "venv" / "installed"
     installed.unlink()
-    done = start("-c", AGAIN, library="other", content=b"what was locked")
+    done = start("other", b"what was locked")
     assert "DO NOT MATCH THE HASHES" in done.stderr
     assert done.returncode == 1
     assert not installed.exists()

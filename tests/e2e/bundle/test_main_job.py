@@ -17,36 +17,29 @@ from prometheus_client.parser import text_string_to_metric_families
 from autoscaler.cli import main as autoscaler
 from kube.api.status import StatusError
 from kube.values.quantity import Quantity
-from playground.bundle import METRIC_PATHS, Bundle, Timing, run_bundle
+from playground.bundle import METRIC_PATHS, Bundle
 from playground.install import apply
 from playground.recording import replay_recording
-from playground.scenario import HPAS, NAMESPACE, SWINGING, demo_load
+from playground.scenario import HPAS, NAMESPACE, SWINGING
 from playground.scoreboard import Scoreboard
 from playground.tasks import background
 from replay.hpa_files import read_hpa_file
 from tests.autoscaler.ui.pages import Document
+from tests.e2e.bundle.conftest import TIMING
 from tests.e2e.tools import fetch, kubectl
 from tests.eventually import eventually
 from tools.reference.metrics import adapter_metrics, autoscaler_metrics, exposed_name, health_metrics, label_names
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("main_job"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("bundle"),
 ]
 
 HPAS_PATH = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
-TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bundle(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bundle]:
-    folder = tmp_path_factory.mktemp("bundle")
-    async with run_bundle(folder, load=demo_load(period=20), timing=TIMING) as bundle:
-        yield bundle
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def scoreboard(bundle: Bundle) -> AsyncIterator[Scoreboard]:
     scoreboard = Scoreboard(bundle.client, NAMESPACE, swinging=SWINGING)
     async with background(scoreboard.run()):

@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import termios
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,21 +16,20 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from playground.bundle import Bundle, Timing, run_bundle
+from playground.bundle import Bundle
 from playground.install import Account, Manifests, apply, write_account_kubeconfig
-from playground.scenario import NAMESPACE, demo_load
+from playground.scenario import NAMESPACE
+from tests.e2e.bundle.kubectl_shim import Settings, install
 from tests.e2e.tools import CommandResult, fetch, processes_with
 from tests.eventually import eventually
-from tests.kubectl_milliscale.kubectl_shim import Settings, install
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("kubectl_plugin"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("bundle"),
 ]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-TIMING = Timing(sync_period=1, relist_interval=1, downscale_stabilization=3)
+ROOT = Path(__file__).resolve().parents[3]
 HPAS = ("router", "shop", "worker")
 BARS = "▁▂▃▄▅▆▇█"
 CURSOR_HOME = "\x1b[H"
@@ -79,17 +77,16 @@ class Environment:
         return processes_with(str(self.commands / "settings.json"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Environment]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def environment(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     folder = tmp_path_factory.mktemp("plugin")
-    async with run_bundle(folder / "bundle", load=demo_load(period=20), timing=TIMING) as bundle:
-        forwards = await create_objects(bundle)
-        commands = install(folder / "commands", Settings(str(bundle.kubectl), forwards))
-        viewer = folder / "viewer"
-        await tenant(bundle, "viewer", documented_roles(), viewer)
-        made = Environment(bundle, commands, viewer)
-        await eventually(lambda: has_decisions(made), every=0.5)
-        yield made
+    forwards = await create_objects(bundle)
+    commands = install(folder / "commands", Settings(str(bundle.kubectl), forwards))
+    viewer = folder / "viewer"
+    await tenant(bundle, "viewer", documented_roles(), viewer)
+    environment = Environment(bundle, commands, viewer)
+    await eventually(lambda: has_decisions(environment), every=0.5)
+    return environment
 
 
 async def first_lease(bundle: Bundle) -> Any:
