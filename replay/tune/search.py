@@ -18,7 +18,7 @@ from replay.tune.goal import Goal, Objective
 
 MAX_REPLAYS: Final = 34
 """Of a search; with those that check its winner, there are not more than 40."""
-SIMPLER: Final = 0.01
+SIMPLER: Final = 0.02
 """What each changed field must save, as a share of the objective: otherwise the simpler spec is better."""
 _STRIDE: Final = 2
 _STRIDES: Final = 2

@@ -130,7 +130,7 @@ def trial(candidate: Candidate, pods: float, *overloads: float) -> Trial:
 def test_simpler_spec_is_chosen_unless_another_saves_clearly_more() -> None:
     simple, other = {"target": 90.0}, {"target": 88.0, "scaleDown.tolerance": 0.05}
     given = trial({}, 100)
-    for pods, chosen in ((79.5, simple), (78.5, other)):
+    for pods, chosen in ((78.5, simple), (77.5, other)):
         trials = [given, trial(simple, 80), trial(other, pods)]
         assert choose(trials, Goal(max_overload=0.001), range(5)).candidate == chosen
 
@@ -206,7 +206,7 @@ def test_the_search_and_the_check_of_its_winner_replay_at_most_40_times() -> Non
     assert not search.step_back(at_most=phases.left(search) - phases.count)
 
 
-@pytest.mark.parametrize("highest", [28.0, 29.0, 40.0, 68.5, 70.0, 74.0, 75.0, 80.0, 88.0])
+@pytest.mark.parametrize("highest", [28.0, 29.0, 40.0, 68.5, 71.0, 74.0, 75.0, 80.0, 88.0])
 def test_highest_target_that_keeps_the_limit_is_found_in_few_replays(highest: float) -> None:
     simulation = Simulation(highest=highest)
     search = simulation.search()
