@@ -101,5 +101,5 @@ def test_url_has_no_user_and_no_parameters(url: str, shown: str) -> None:
 
 
 def test_long_text_is_read_in_linear_time() -> None:
-    assert without_secrets("a" * 1_000_000) == "a" * 1_000_000
-    assert without_secrets('x"http://' * 50_000) == 'x"http://' * 50_000
+    assert without_secrets("a" * 300_000) == "a" * 300_000
+    assert without_secrets('x"http://' * 20_000) == 'x"http://' * 20_000

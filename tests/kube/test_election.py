@@ -267,7 +267,7 @@ async def test_candidate_that_may_not_lead_takes_no_lease_and_releases_one_that_
 
 
 async def test_there_are_never_two_leaders(election: Election) -> None:
-    candidates = [election.candidate(str(number)) for number in range(6)]
+    candidates = [election.candidate(str(number)) for number in range(4)]
     most = 0
 
     def idle(candidate: Candidate) -> bool:

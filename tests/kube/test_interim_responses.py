@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 KUBE = """
 client = await KubeClient.connect(Path(sys.argv[1]))
 try:
-    await client.get("/x", timeout=3.0)
+    await client.get("/x", timeout=1.5)
 except KubeError as error:
     assert "in time" in str(error), error
 await client.close()

@@ -11,42 +11,31 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from adapter.cli import main as adapter
+from autoscaler.cli import main as autoscaler
 from kube.cache.store import Store
 from kube.controller.election import LeaderElector
 from kube.process.runtime import boot_clock, setup_logging
 from kube.version import VERSION
+from kubectl_milliscale.cli import main as kubectl_milliscale
 
-PROGRAM = """
-import resource
-from kube.process.runtime import run
-
-async def main():
-    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-
-run(main())
-"""
 CLONE = Path(__file__).parents[2]
 
 
-def test_run_raises_the_limit_on_open_files() -> None:
-    command = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 200; exec "$0" -c "$1"', sys.executable, PROGRAM]
-    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "200 200\n"
-
-
-def test_run_freezes_imported_modules() -> None:
+def test_run_raises_the_limit_on_open_files_and_freezes_imported_modules() -> None:
     program = """
-import gc
+import gc, resource
 from kube.process.runtime import run
 
 async def main():
-    print(gc.get_freeze_count() > 10 * len(gc.get_objects()))
+    print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 10 * len(gc.get_objects()))
 
 run(main())
 """
-    assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == "True\n"
-    )
+    command = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 200; exec "$0" -c "$1"', sys.executable, program]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "200 200 True\n"
 
 
 def test_error_of_a_connection_that_is_being_closed_is_not_logged_but_others_are() -> None:
@@ -115,11 +104,12 @@ def test_log_line_has_a_longest_length(log: io.StringIO) -> None:
     assert len(log.getvalue()) < 9000
 
 
-@pytest.mark.parametrize("process", ["adapter", "autoscaler", "kubectl_milliscale", "milliscale"])
-def test_clone_that_is_not_installed_has_its_version(process: str) -> None:
-    command = [sys.executable, "-m", process, "--version"]
+def test_clone_that_is_not_installed_has_its_version() -> None:
+    command = [sys.executable, "-m", "milliscale", "--version"]
     response = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=True)
     assert response.stdout.endswith(f"version {VERSION}\n")
+    for main in (adapter, autoscaler, kubectl_milliscale):
+        assert CliRunner().invoke(main, ["--version"]).output.endswith(f"version {VERSION}\n")
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="a clock of Linux")
