@@ -17,7 +17,7 @@ from pathlib import Path
 from adapter.rules import RulesError, RulesFile, load_rules
 from adapter.settings import DEFAULTS
 from adapter.telemetry import RuleTelemetry
-from kube.process.files import FilesVersion
+from kube.process.files import FilesVersion, files_version
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class RulesReloader:
 
     async def poll(self, *, force: bool = False) -> None:
         """Reload the file if it has changed, or in any case with `force`."""
-        version = await asyncio.to_thread(FilesVersion.of, *self._files)
+        version = await asyncio.to_thread(files_version, *self._files)
         if version == self._version and not force:
             return
         try:

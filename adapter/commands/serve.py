@@ -50,8 +50,8 @@ from adapter.serving.server import RequestServer, error_response
 from adapter.telemetry import Telemetry, condition_counts, rule_object_counts
 from adapter.upstream import upstream_session
 from kube.api.client import KubeClient
-from kube.api.client_metrics import ClientMetrics
 from kube.api.mapping import RestMapper
+from kube.api.retries import RetryMetrics
 from kube.controller.election import ElectionSettings
 from kube.process.config_page import CONFIG_PATH, ConfigPage, Flags, given_flags, without_secrets
 from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
@@ -80,7 +80,7 @@ async def serve(options: ServeOptions, rules: RulesFile) -> None:
         async with AsyncExitStack() as stack:
             clients = await _connect(options, stack)
             telemetry = Telemetry()
-            telemetry.registry.register(ClientMetrics(clients.values()))
+            telemetry.registry.register(RetryMetrics((each.host, each.retries) for each in clients.values()))
             prometheus = await stack.enter_async_context(
                 PrometheusServers(
                     await options.prometheus.authorized(),

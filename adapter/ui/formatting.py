@@ -69,18 +69,23 @@ def element_id(key: str) -> str:
     return key.replace("[", "-").replace("]", "")
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
+class BlockDumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, and equal parts twice: people read the output."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True."""
+        del data
+        return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _text)
+BlockDumper.add_representer(str, _text)
 
 
 def rule_yaml(entry: Mapping[str, object]) -> str:
     """Return a rule as YAML. Its headers are left out, since they may have credentials."""
     tree: dict[str, Any] = {key: value for key, value in entry.items() if key != _HEADERS}
-    return yaml.dump([tree], Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+    return yaml.dump([tree], Dumper=BlockDumper, sort_keys=False, width=10_000, allow_unicode=True)

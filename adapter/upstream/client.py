@@ -33,7 +33,7 @@ from adapter.upstream.credential_cache import CredentialCache, in_thread
 from adapter.upstream.tokens import azure_tokens, google_tokens
 from kube.aio.fairness import FairSemaphore, current_namespace
 from kube.api.config import client_socket
-from kube.process.files import FilesVersion
+from kube.process.files import FilesVersion, files_version
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Credentials:
         self._secret = ""
         self._secret_version: FilesVersion | None = None
         self._tls_files = [path for path in (access.ca_file, access.cert_file, access.key_file) if path is not None]
-        self._tls_version = FilesVersion.of()
+        self._tls_version = files_version()
         self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
         self.scheme: Scheme | None = None
@@ -104,7 +104,7 @@ class Credentials:
                 raise self._access.error(str(error)) from error
         if self.loaded:
             return
-        version = FilesVersion.of(*self._tls_files)
+        version = files_version(*self._tls_files)
         self._context = _context(self._access)
         self._tls_version = version
         if self._access.insecure_skip_tls_verify:
@@ -119,7 +119,7 @@ class Credentials:
         """Return the TLS context of the newest files; None for plain HTTP."""
         if self._context is None or not self._tls_files:
             return self._context
-        version = FilesVersion.of(*self._tls_files)
+        version = files_version(*self._tls_files)
         if version != self._tls_version:
             self._tls_version = version  # a bad file is tried again when it changes again
             try:
@@ -182,8 +182,8 @@ class Credentials:
     def _read_secret(self, path: Path) -> str:
         kind = "token" if self._access.token_file is not None else "password"
         name = f"the {kind} file for {self._access.what}"
-        version = FilesVersion.of(path)
-        if version != self._secret_version or version.stats == (None,):
+        version = files_version(path)
+        if version != self._secret_version or version == (None,):
             try:
                 self._secret = path.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:

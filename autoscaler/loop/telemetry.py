@@ -23,7 +23,7 @@ from autoscaler.core.preconditions import api_version_error
 from autoscaler.core.status import INVALID_SPEC
 from autoscaler.records.shadow import Comparison, Verdict
 from kube.api.client import KubeClient
-from kube.api.client_metrics import ClientMetrics
+from kube.api.retries import RetryMetrics
 from kube.process.runtime import LOOP_LAG_BUCKETS
 
 _PREFIX = "horizontal_pod_autoscaler_controller"
@@ -288,7 +288,7 @@ class Telemetry:
 
     def register_client(self, client: KubeClient) -> None:
         """Show the counters of a client."""
-        self._registry.register(ClientMetrics([client]))
+        self._registry.register(RetryMetrics([(client.host, client.retries)]))
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -20,11 +20,13 @@ import errno
 import random as _random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 _MAX_RETRIES: Final = 10
 _RECONNECT_SECONDS: Final = 1.0
@@ -165,3 +167,30 @@ def _retry_after(response: Response) -> float | None:
         return None
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None
+
+
+class RetryMetrics(Collector):
+    """`rest_client_request_retries_total` of a process: client-go's name.
+
+    Args:
+        retries: (host, retries) of each client; those of the same host are added up.
+    """
+
+    def __init__(self, retries: Iterable[tuple[str, Retries]]) -> None:
+        self._retries = tuple(retries)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the counters."""
+        family = CounterMetricFamily(
+            "rest_client_request_retries",
+            "Number of request retries, partitioned by status code, verb, and host.",
+            labels=["code", "verb", "host"],
+        )
+        totals: dict[tuple[str, str, str], int] = {}
+        for host, retries in self._retries:
+            for (verb, code), count in list(retries.counts.items()):
+                labels = (code, verb, host)
+                totals[labels] = totals.get(labels, 0) + count
+        for labels, total in sorted(totals.items()):
+            family.add_metric(labels, total)
+        return [family]

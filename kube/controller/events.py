@@ -25,12 +25,13 @@ import asyncio
 import logging
 import random as _random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from kube.aio.fairness import FairSlots
+from kube.aio.tasks import done_before
 from kube.api.client import KubeError
 from kube.api.status import StatusError
 from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
@@ -124,7 +125,7 @@ class EventRecorder:
         settings: EventSettings = DEFAULTS,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self._client = client
@@ -267,16 +268,7 @@ class EventRecorder:
                 self._failing = False
                 return
             # The first delay is random, so that not all clients retry at the same moment.
-            await self._pause(_RETRY_SECONDS * (self._random() if tries == 1 else 1.0))
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, but not longer than until `close`."""
-        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._closing.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+            await done_before(self._closing, self._sleep(_RETRY_SECONDS * (self._random() if tries == 1 else 1.0)))
 
     async def _send(self, event: dict[str, Any], *, is_new: bool) -> None:
         collection = f"/api/v1/namespaces/{event['metadata']['namespace']}/events"

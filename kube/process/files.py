@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TypeAlias
 
 # Polled with stat(2), not watched with inotify (as by the library watchfiles): a mounted ConfigMap or Secret changes by
 # the swap of a symlink in a parent directory, which a watch on the file does not see; network file systems report no
 # events; and nodes limit the number of inotify instances. One stat costs about a microsecond.
 
 
-@dataclass(frozen=True, slots=True)
-class FilesVersion:
-    """The version of some files: it differs after one was written, replaced, created or removed.
+FilesVersion: TypeAlias = tuple[tuple[int, ...] | None, ...]
+"""Of each file: device, inode, modification and change time in nanoseconds, size; None if it cannot be read."""
+
+
+def files_version(*paths: Path) -> FilesVersion:
+    """Return the version of some files: it differs after one was written, replaced, created or removed.
 
     Take the version before you read the files. Then a change during the read results in another version next time.
+    Follows symlinks; blocks for one stat(2) per file.
     """
-
-    stats: tuple[tuple[int, ...] | None, ...]
-    """Of each file: device, inode, modification and change time in nanoseconds, size; None if it cannot be read."""
-
-    @classmethod
-    def of(cls, *paths: Path) -> Self:
-        """Return the current version. Follows symlinks; blocks for one stat(2) per file."""
-        return cls(tuple(map(_stat, paths)))
+    return tuple(map(_stat, paths))
 
 
 def _stat(path: Path) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kube.process.files import FilesVersion
+from kube.process.files import FilesVersion, files_version
 
 _log = logging.getLogger(__name__)
 
@@ -98,32 +98,42 @@ class NamedCertificate:
     names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSOptions:
+    """The certificates of a server.
+
+    Attributes:
+        cert_dir: directory of the self-signed certificate, if `certificate` is None.
+        certificate: the serving certificate.
+        named_certificates: certificates for certain server names (SNI).
+        minimum_tls: the minimum TLS version.
+        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
+    """
+
+    cert_dir: Path = Path("apiserver.local.config/certificates")
+    certificate: CertificateFiles | None = None
+    named_certificates: tuple[NamedCertificate, ...] = ()
+    minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    ciphers: tuple[str, ...] = ()
+
+
 class ServingTLS:
     """Holds the listener's context, whose connections use the newest certificates and CAs.
 
     Args:
-        files: the serving certificate.
-        named: certificates for clients that request certain server names.
-        minimum: the oldest supported protocol version.
-        ciphers: the supported TLS 1.2 cipher suites, by OpenSSL's names; empty for OpenSSL's choice.
+        options: see TLSOptions.
 
     Raises:
-        TLSError: the files cannot be used.
+        TLSError: the files cannot be used, or a self-signed certificate cannot be made.
     """
 
-    def __init__(
-        self,
-        files: CertificateFiles,
-        *,
-        named: Sequence[NamedCertificate] = (),
-        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
-        ciphers: Sequence[str] = (),
-    ) -> None:
-        self._files = files
-        self._named = tuple(named)
-        older = [cipher for cipher in ciphers if not cipher.startswith(_TLS13_PREFIX)]
+    def __init__(self, options: TLSOptions) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        self._files = options.certificate or self_signed_files(options.cert_dir, now=now)
+        self._named = options.named_certificates
+        older = [cipher for cipher in options.ciphers if not cipher.startswith(_TLS13_PREFIX)]
         # A list of TLS 1.3 suites alone excludes older versions.
-        self._minimum = minimum if older or not ciphers else ssl.TLSVersion.TLSv1_3
+        self._minimum = options.minimum_tls if older or not options.ciphers else ssl.TLSVersion.TLSv1_3
         self._ciphers = ":".join(older)
         self._ca_pem = ""
         self._version, self._default, self._by_name = self._build()
@@ -148,7 +158,7 @@ class ServingTLS:
         logged: str | None = None
         while True:
             await asyncio.sleep(_POLL_SECONDS)
-            if await asyncio.to_thread(self._files_version) == self._version:
+            if await asyncio.to_thread(self._version_of_files) == self._version:
                 continue
             try:
                 self._version, self._default, self._by_name = self._build()
@@ -166,13 +176,13 @@ class ServingTLS:
         named = self._by_name.get(wanted) or self._by_name.get(f"*.{wanted.partition('.')[2]}")
         connection.context = named or self._default
 
-    def _files_version(self) -> FilesVersion:
+    def _version_of_files(self) -> FilesVersion:
         pairs = (self._files, *(one.files for one in self._named))
-        return FilesVersion.of(*(path for files in pairs for path in (files.cert, files.key)))
+        return files_version(*(path for files in pairs for path in (files.cert, files.key)))
 
     def _build(self) -> tuple[FilesVersion, ssl.SSLContext, Mapping[str, ssl.SSLContext]]:
         """Return the version of the files, the context of connections, and those by server name."""
-        version = self._files_version()
+        version = self._version_of_files()
         default = self._loaded(self._files)
         contexts = [self._loaded(one.files) for one in self._named]
         named: dict[str, ssl.SSLContext] = {}

@@ -84,7 +84,7 @@ class Connections:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = limit
-        self._head_bytes = limits.head_bytes
+        self.limits = limits
         self._clock = clock
         self._next_warning = 0.0
         self._buffered = 0
@@ -137,7 +137,7 @@ class Connections:
         """Record the bytes of a connection's incomplete head; if all are too many, close the one with the most."""
         self._buffered += count - connection.buffered
         connection.buffered = count
-        if self._buffered > self._head_bytes:
+        if self._buffered > self.limits.head_bytes:
             self._drop(max((*self.unverified, *self.verified), key=lambda one: one.buffered), "head")
 
     def _move(self, connection: Connection, group: _Group | None) -> None:
@@ -181,7 +181,6 @@ class HttpServer(web.Server):
         handler: handles one request; `connection_of` returns the request's connection.
         connections: all connections.
         error_response: returns the response to a client whose request could not be read.
-        limits: see ConnectionLimits.
     """
 
     def __init__(
@@ -190,12 +189,11 @@ class HttpServer(web.Server):
         connections: Connections,
         *,
         error_response: ErrorResponse,
-        limits: ConnectionLimits,
     ) -> None:
         super().__init__(handler, handler_cancellation=True)
         self.all_connections = connections
         self.error_response = error_response
-        self.limits = limits
+        self.limits = connections.limits
 
 
 class Connection(asyncio.Protocol):

@@ -6,12 +6,11 @@ Upstream: options.RecommendedOptions (SecureServing, Authentication, Authorizati
 from __future__ import annotations
 
 import asyncio
-import datetime
 
 from kube.api.client import KubeClient
 from kube.security.authentication import DEFAULTS, Authenticator, ReviewSettings, TokenReviewer
 from kube.security.authorization import Authorizer
-from kube.security.tls import ServingTLS, self_signed_files
+from kube.security.tls import ServingTLS
 from kube.security.trust import TrustReloader
 from kube.serving.options import AuthOptions
 
@@ -43,9 +42,7 @@ class DelegatedAuth:
         authorization_client: KubeClient,
         settings: ReviewSettings = DEFAULTS,
     ) -> None:
-        tls = options.tls
-        files = tls.certificate or self_signed_files(tls.cert_dir, now=datetime.datetime.now(datetime.UTC))
-        self.tls = ServingTLS(files, named=tls.named_certificates, minimum=tls.minimum_tls, ciphers=tls.ciphers)
+        self.tls = ServingTLS(options.tls)
         self.trust = TrustReloader(options.trust, authentication_client, lambda current: self.tls.trust(current.pem))
         tokens = TokenReviewer(authentication_client, ttl=options.token_ttl, settings=settings)
         self.authenticator = Authenticator(lambda: self.trust.current, tokens)

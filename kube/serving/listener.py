@@ -95,12 +95,7 @@ class Listener:
         # Accepted connections inherit it; the buffer for sending is another one.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         listening.listen(_BACKLOG)
-        server = HttpServer(
-            self._handle,
-            self._connections,
-            error_response=self._error_response,
-            limits=self._limits.connection,
-        )
+        server = HttpServer(self._handle, self._connections, error_response=self._error_response)
         self._listening = listening, server
         asyncio.get_running_loop().add_reader(listening, self._accept, listening, server)
 

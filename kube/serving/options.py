@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kube.security.authorization import AuthorizationOptions
-from kube.security.tls import CertificateFiles, NamedCertificate
+from kube.security.tls import TLSOptions
 from kube.security.trust import TrustOptions
 
 
@@ -72,25 +70,6 @@ class ServingOptions:
     port: int = 6443
     limits: ServerLimits = field(default_factory=ServerLimits)
     shutdown_delay: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TLSOptions:
-    """The certificates of a server.
-
-    Attributes:
-        cert_dir: directory of the self-signed certificate, if `certificate` is None.
-        certificate: the serving certificate.
-        named_certificates: certificates for certain server names (SNI).
-        minimum_tls: the minimum TLS version.
-        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
-    """
-
-    cert_dir: Path = Path("apiserver.local.config/certificates")
-    certificate: CertificateFiles | None = None
-    named_certificates: tuple[NamedCertificate, ...] = ()
-    minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
-    ciphers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

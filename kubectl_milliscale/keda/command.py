@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import yaml
 
 from adapter.rules import load_rules
 from adapter.rules.reading import read_text
+from adapter.ui.formatting import BlockDumper
 from kube.values.printable import printable
 from kubectl_milliscale.keda.manifests import KedaManifests, read_manifests
 from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Migrated, Names, migrate
@@ -113,22 +113,6 @@ def _commented(text: str) -> str:
     return "".join(f"#   {line}\n" for line in text.splitlines())
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write equal parts twice; people read the output."""
-        del data
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
 def _yaml(tree: object) -> str:
-    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    text: str = yaml.dump(tree, Dumper=BlockDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
     return text

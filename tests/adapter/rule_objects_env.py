@@ -21,8 +21,9 @@ from adapter.rules.objects import Tenancy
 from adapter.settings import DEFAULTS, Settings
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
+from kube.security.tls import TLSOptions
 from kube.security.trust import TrustOptions
-from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
+from kube.serving.options import AuthOptions, ServingOptions
 from playground.apiserver.server import PlaygroundApiServer
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.serving import ServedAdapter

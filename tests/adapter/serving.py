@@ -34,13 +34,13 @@ from kube.api.status import not_found
 from kube.process.config_page import ConfigPage
 from kube.security.authorization import AuthorizationOptions
 from kube.security.request_info import Query
-from kube.security.tls import ServingTLS
+from kube.security.tls import ServingTLS, TLSOptions
 from kube.security.trust import TrustOptions, TrustReloader
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
 from kube.serving.listener import Listener
-from kube.serving.options import AuthOptions, ServerLimits, TLSOptions
+from kube.serving.options import AuthOptions, ServerLimits
 from kube.values.selectors import LabelSelector
 from kube.web.explanation import Explanation
 from playground.certs import KeyPair

@@ -23,8 +23,9 @@ from adapter.commands.serve import serve
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from adapter.settings import DEFAULTS, RulesSettings, Settings
+from kube.security.tls import TLSOptions
 from kube.serving.listener import delayed
-from kube.serving.options import AuthOptions, ServingOptions, TLSOptions
+from kube.serving.options import AuthOptions, ServingOptions
 from kube.web.options import UIAddress
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
@@ -39,7 +40,6 @@ from tests.process_parts import Parts, changed, check_settings
 TAKEN = {
     "caches.requests_bytes",
     "caches.results_bytes",
-    "connections.head_bytes",
     "forward.cache_bytes",
     "forward.requests",
     "forward.waiting",

@@ -19,8 +19,9 @@ from autoscaler.ui.sources import WhatIf
 from kube.api.config import own_namespace
 from kube.controller.election import ElectionSettings
 from kube.security.authorization import AuthorizationOptions
+from kube.security.tls import TLSOptions
 from kube.security.trust import TrustOptions
-from kube.serving.options import AuthOptions, TLSOptions
+from kube.serving.options import AuthOptions
 from kube.web.options import UIAddress
 from replay.what_if import what_if
 from tests.kube.scripted import ScriptedServer

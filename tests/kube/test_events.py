@@ -270,12 +270,12 @@ async def test_events_of_all_objects_together_have_a_limit() -> None:
     )
     recorder.resize(600)
     task = asyncio.create_task(recorder.run())
-    for number in range(20):
+    for number in range(10):
         for name in range(600):
             recorder.record(regarding(f"web-{name}", uid=str(name)), "Warning", f"Reason{number}", "x")
         await asyncio.sleep(15)
     task.cancel()
-    assert 500 + 300 * 7 - 10 <= len(sent.created) + sent.updated <= 500 + 300 * 7 + 10, "burst, and 7 a second"
+    assert 500 + 150 * 7 - 10 <= len(sent.created) + sent.updated <= 500 + 150 * 7 + 10, "burst, and 7 a second"
 
 
 async def test_events_of_one_namespace_do_not_push_out_those_of_another() -> None:

@@ -1,4 +1,4 @@
-"""FilesVersion."""
+"""Versions of files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.process.files import FilesVersion
+from kube.process.files import files_version
 
 
 @pytest.fixture
@@ -20,32 +20,32 @@ def file(tmp_path: Path) -> Path:
 
 def test_version_of_unchanged_files_stays_equal(file: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert FilesVersion.of(file, missing) == FilesVersion.of(file, missing)
+    assert files_version(file, missing) == files_version(file, missing)
 
 
 def test_written_file_has_another_version(file: Path) -> None:
-    before = FilesVersion.of(file)
+    before = files_version(file)
     file.write_text("longer than before")
     os.utime(file, ns=(1, 1))
-    assert FilesVersion.of(file) != before
+    assert files_version(file) != before
 
 
 def test_replaced_file_of_the_same_size_and_time_has_another_version(file: Path, tmp_path: Path) -> None:
-    before = FilesVersion.of(file)
+    before = files_version(file)
     replacement = tmp_path / "replacement"
     replacement.write_text("other")
     os.utime(replacement, ns=(1, 1))
     replacement.replace(file)
-    assert FilesVersion.of(file) != before
+    assert files_version(file) != before
 
 
 def test_created_and_removed_files_have_other_versions(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    without = FilesVersion.of(file, other)
+    without = files_version(file, other)
     other.touch()
-    assert FilesVersion.of(file, other) != without
+    assert files_version(file, other) != without
     other.unlink()
-    assert FilesVersion.of(file, other) == without
+    assert files_version(file, other) == without
 
 
 def test_symlink_swap_of_a_mounted_configmap_gives_another_version(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_symlink_swap_of_a_mounted_configmap_gives_another_version(tmp_path: Pat
     (tmp_path / "..data").symlink_to("..old")
     mounted = tmp_path / "config.yaml"
     mounted.symlink_to("..data/config.yaml")
-    before = FilesVersion.of(mounted)
+    before = files_version(mounted)
     (tmp_path / "..tmp").symlink_to("..new")
     (tmp_path / "..tmp").replace(tmp_path / "..data")
-    assert FilesVersion.of(mounted) != before
+    assert files_version(mounted) != before

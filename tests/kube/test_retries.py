@@ -16,9 +16,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kube.api.client import ClientSettings, KubeClient, KubeError, KubeUnreachable
-from kube.api.retries import Backoff, Response, Retries
+from kube.api.retries import Backoff, Response, Retries, RetryMetrics
 from kube.api.status import StatusError
 from kube.controller.election import ElectionSettings, LeaderElector
 from tests.kube.scripted import Handler, ScriptedServer, connected, respond, scripted_server
@@ -257,3 +258,14 @@ def test_backoff_grows_to_its_maximum_and_resets() -> None:
     assert [backoff.next() for _ in range(5)] == [1.25, 2.5, 5.0, 10.0, 10.0]
     backoff.reset()
     assert backoff.next() == 1.25
+
+
+def test_retries_are_counted_by_code_verb_and_host() -> None:
+    registry = CollectorRegistry()
+    one = Retries(counts=Counter({("GET", "429"): 2, ("PUT", "<error>"): 1}))
+    registry.register(RetryMetrics([("k8s:6443", one), ("k8s:6443", Retries(counts=Counter({("GET", "429"): 3})))]))
+    series = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert series == [
+        'rest_client_request_retries_total{code="429",host="k8s:6443",verb="GET"} 5.0',
+        'rest_client_request_retries_total{code="<error>",host="k8s:6443",verb="PUT"} 1.0',
+    ]

@@ -11,7 +11,6 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from kube.serving.connection import Connection, Connections, HttpServer, connection_of
-from kube.serving.options import ConnectionLimits
 from tests.eventually import eventually
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -24,9 +23,7 @@ class Server:
         self.go = asyncio.Event()
         self.connections = Connections(limit=100, registry=CollectorRegistry(), metrics_prefix="test")
         self.exceeded: list[bool] = []
-        self.http = HttpServer(
-            self._handle, self.connections, error_response=lambda _: web.Response(), limits=ConnectionLimits()
-        )
+        self.http = HttpServer(self._handle, self.connections, error_response=lambda _: web.Response())
 
     async def connect(self) -> tuple[weakref.ref[Connection], socket.socket]:
         """Return a connection, and the client's end of it."""

@@ -8,6 +8,7 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -19,6 +20,7 @@ from kube.security.tls import (
     NamedCertificate,
     ServingTLS,
     TLSError,
+    TLSOptions,
     self_signed_files,
 )
 from playground.certs import CertificateAuthority, KeyPair
@@ -26,6 +28,11 @@ from tests.eventually import eventually
 from tests.kube.access_api import write_pair
 
 NOW = datetime.datetime.now(datetime.UTC)
+
+
+def serving(files: CertificateFiles, **options: Any) -> ServingTLS:
+    """Return the TLS of a listener with this certificate; `options` are fields of TLSOptions."""
+    return ServingTLS(TLSOptions(certificate=files, **options))
 
 
 class Handshakes:
@@ -85,7 +92,7 @@ async def test_new_connections_follow_the_newest_authorities(
     handshakes = Handshakes(tmp_path)
     first, second = CertificateAuthority.create("same name"), CertificateAuthority.create("same name")
     ann, ben = first.issue("ann", client=True), second.issue("ben", client=True)
-    tls = ServingTLS(handshakes.files)
+    tls = serving(handshakes.files)
     async with listening(handshakes, tls):
         assert (await handshakes.connect(host, None, version))[0] == "nobody"
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -111,7 +118,7 @@ async def test_an_intermediate_that_is_trusted_needs_nobody_above_it(tmp_path: P
     for extension in of_intermediate.extensions:
         builder = builder.add_extension(extension.value, extension.critical)
     signed = CertificateAuthority(builder.sign(root.key, hashes.SHA256()), intermediate.key)
-    tls = ServingTLS(handshakes.files)
+    tls = serving(handshakes.files)
     tls.trust(signed.cert_pem.decode())
     async with listening(handshakes, tls):
         assert (await handshakes.connect("localhost", signed.issue("ann", client=True)))[0] == "ann"
@@ -128,7 +135,7 @@ async def test_renewed_serving_certificate_is_reloaded_and_unusable_files_change
     handshakes = Handshakes(tmp_path)
     authority = CertificateAuthority.create("clients")
     ann = authority.issue("ann", client=True)
-    tls = ServingTLS(handshakes.files)
+    tls = serving(handshakes.files)
     tls.trust(authority.cert_pem.decode())
     with pytest.raises(TLSError, match="the CAs of client certificates"):
         tls.trust("no certificate")
@@ -149,7 +156,7 @@ async def test_renewed_serving_certificate_is_reloaded_and_unusable_files_change
 
 async def test_older_versions_are_refused(tmp_path: Path) -> None:
     handshakes = Handshakes(tmp_path)
-    async with listening(handshakes, ServingTLS(handshakes.files, minimum=ssl.TLSVersion.TLSv1_3)):
+    async with listening(handshakes, serving(handshakes.files, minimum_tls=ssl.TLSVersion.TLSv1_3)):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await handshakes.connect("localhost", None, ssl.TLSVersion.TLSv1_2)
 
@@ -157,7 +164,7 @@ async def test_older_versions_are_refused(tmp_path: Path) -> None:
 def test_unusable_files_are_named(tmp_path: Path) -> None:
     files = CertificateFiles(tmp_path / "no.crt", tmp_path / "no.key")
     with pytest.raises(TLSError, match=r"no\.crt"):
-        ServingTLS(files)
+        serving(files)
 
 
 def test_self_signed_certificate_is_made_once(tmp_path: Path) -> None:
@@ -166,13 +173,13 @@ def test_self_signed_certificate_is_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
     assert self_signed_files(tmp_path / "certs", now=NOW).cert.read_bytes() == content
     assert sorted(path.name for path in (tmp_path / "certs").iterdir()) == ["apiserver.crt", "apiserver.key"]
-    ServingTLS(made)
+    serving(made)
 
 
 async def test_self_signed_certificate_is_for_this_host_and_verifies_itself(tmp_path: Path) -> None:
     handshakes = Handshakes(tmp_path)
     files = self_signed_files(tmp_path / "certs", now=NOW)
-    async with listening(handshakes, ServingTLS(files)):
+    async with listening(handshakes, serving(files)):
         for host in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
             context = ssl.create_default_context(cafile=files.cert)
             reader, writer = await asyncio.open_connection(
@@ -190,7 +197,7 @@ def test_self_signed_certificate_is_made_again_when_its_time_is_over(tmp_path: P
 
 def test_damaged_self_signed_certificate_is_made_again(tmp_path: Path) -> None:
     self_signed_files(tmp_path, now=NOW).key.write_text("damaged")
-    ServingTLS(self_signed_files(tmp_path, now=NOW))
+    serving(self_signed_files(tmp_path, now=NOW))
 
 
 def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -209,7 +216,7 @@ async def test_client_gets_the_certificate_for_its_server_name(tmp_path: Path) -
     ):
         files = write_pair(tmp_path, handshakes.serving.issue(label, hosts=hosts, server=True), label)
         named.append(NamedCertificate(files, names))
-    async with listening(handshakes, ServingTLS(handshakes.files, named=named)):
+    async with listening(handshakes, serving(handshakes.files, named_certificates=tuple(named))):
         for host, expected in (
             ("one.example.com", "extracted"),
             ("TWO.example.com", "exact"),
@@ -224,7 +231,7 @@ async def test_client_gets_the_certificate_for_its_server_name(tmp_path: Path) -
 async def test_cipher_suites_are_those_that_were_chosen(tmp_path: Path, names: list[str]) -> None:
     handshakes = Handshakes(tmp_path)
     ciphers = [CIPHER_SUITES[name] for name in names]
-    async with listening(handshakes, ServingTLS(handshakes.files, ciphers=ciphers)):
+    async with listening(handshakes, serving(handshakes.files, ciphers=tuple(ciphers))):
         context = ssl.create_default_context(cadata=handshakes.serving.cert_pem.decode())
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         reader, writer = await asyncio.open_connection(
@@ -238,7 +245,7 @@ async def test_cipher_suites_are_those_that_were_chosen(tmp_path: Path, names: l
 
 async def test_suites_of_tls_13_alone_mean_nothing_older(tmp_path: Path) -> None:
     handshakes = Handshakes(tmp_path)
-    async with listening(handshakes, ServingTLS(handshakes.files, ciphers=["TLS_AES_128_GCM_SHA256"])):
+    async with listening(handshakes, serving(handshakes.files, ciphers=("TLS_AES_128_GCM_SHA256",))):
         assert (await handshakes.connect("localhost", None))[0] == "nobody"
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await handshakes.connect("localhost", None, ssl.TLSVersion.TLSv1_2)

@@ -18,7 +18,7 @@ from adapter.telemetry import Telemetry as AdapterTelemetry
 from adapter.telemetry import condition_counts, rule_object_counts
 from autoscaler.core.model import HPAKey
 from autoscaler.loop.telemetry import Telemetry as AutoscalerTelemetry
-from kube.api.client_metrics import ClientMetrics
+from kube.api.retries import RetryMetrics
 from kube.security.request_info import RequestInfo, Target
 from kube.serving.connection import Connections
 from kube.serving.health import Health
@@ -73,7 +73,7 @@ def adapter_metrics() -> list[Metric]:
         Connections(limit=1, registry=registry, metrics_prefix=prefix)
     registry.register(SlowQueries(seconds=1))
     registry.register(Forecasts())
-    registry.register(ClientMetrics(()))
+    registry.register(RetryMetrics(()))
     registry.register(rule_object_counts(lambda: {("MetricRule", "Ready"): 1}))
     registry.register(condition_counts(lambda: {("MetricRule", "Ready"): 1}))
     return _collected(registry)
@@ -84,7 +84,7 @@ def autoscaler_metrics() -> list[Metric]:
     registry = _Recorder()
     AutoscalerTelemetry(registry).refused(HPAKey("shop", "web"), seconds=0.1)
     Connections(limit=1, registry=registry, metrics_prefix="milliscale_autoscaler_ui")
-    registry.register(ClientMetrics(()))
+    registry.register(RetryMetrics(()))
     return _collected(registry)
 
 

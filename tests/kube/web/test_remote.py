@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 
 from autoscaler.ui.access import NamespaceAccess
 from kube.api.client import KubeClient
+from kube.security.tls import TLSOptions
 from kube.serving.delegated import DelegatedAuth
-from kube.serving.options import AuthOptions, TLSOptions
+from kube.serving.options import AuthOptions
 from kube.web.event_stream import EventStream, EventStreams, ServerEvent
 from kube.web.options import PageSettings, UIAddress
 from kube.web.pages import PageRequest, StaticFiles, Templates
