@@ -12,8 +12,8 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.forecasts.registry import Forecast, ForecastKey, Forecasts
-from adapter.planning.history import HistoryReader, namespace_of
+from adapter.forecasts.registry import Forecast, Forecasts
+from adapter.metrics.forecasts import new_forecast
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.prometheus import PrometheusServers
 from kube.api.mapping import GroupResource
@@ -83,7 +83,7 @@ class ForecastReader:
     async def sentences(self, source: Source, selection: Selection) -> tuple[str, ...]:
         """Return what is expected now, and why; or why nothing is."""
         try:
-            return ((await self._read(source, selection)).sentence,)
+            return ((await self._read(source, selection, self.clock())).sentence,)
         except NoForecastError as error:
             return (f"no forecast: {error}",)
 
@@ -91,9 +91,10 @@ class ForecastReader:
         """Return the forecast of a metric; without a name in `selection`, of an object that has a series now."""
         options = source.rule.forecast.options if source.rule.forecast is not None else None
         assert options is not None, "the rule has a forecast"
+        now = self.clock()
         made = ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=options.timezone)
         try:
-            forecast = await self._read(source, selection)
+            forecast = await self._read(source, selection, now)
         except NoForecastError as error:
             return msgspec.structs.replace(made, reason=str(error))
         expected = forecast.expectation
@@ -103,17 +104,19 @@ class ForecastReader:
             sentence=expected.sentence if expected is not None else "",
             reason=forecast.reason if expected is None else "",
             gate=forecast.judgement,
-            hours=await asyncio.to_thread(forecast.live.next_day, self.clock()) if forecast.live is not None else (),
+            hours=await asyncio.to_thread(forecast.live.next_day, now) if forecast.live is not None else (),
         )
 
-    async def _read(self, source: Source, selection: Selection) -> Forecast:
-        """Return a forecast with its state and what it expects. Of pods it is that of their workload.
+    async def _read(self, source: Source, selection: Selection, now: float) -> Forecast:
+        """Return a forecast with its state and what it expects now. Of pods it is that of their workload.
+
+        The fit takes seconds, after which the history has no value of the present minute any more.
 
         Raises:
             NoForecastError: no object has the metric.
         """
-        rule, example = source.rule, await self.probe.example(source, selection)
-        if not example.values or rule.forecast is None:
+        example = await self.probe.example(source, selection)
+        if not example.values:
             raise NoForecastError("; ".join(example.reasons))
         query: ExternalQuery | ObjectsQuery
         if isinstance(source, CustomSource):
@@ -125,13 +128,7 @@ class ForecastReader:
         else:
             of, of_pods = str(selection.metric_selector), False
             query = ExternalQuery(source, example.of, selection.metric_selector)
-        forecast = Forecast(
-            key=ForecastKey(rule.key, source.metric, namespace_of(query), of),
-            definition=rule,
-            options=rule.forecast.options,
-            read=HistoryReader(self.prometheus, query, of_pods, query.namespace).read,
-            owner=query.namespace,
-        )
-        await Forecasts(clock=self.clock).refresh(forecast)
-        forecast.state, forecast.reason = forecast.expect(self.clock())
+        forecast = new_forecast(self.prometheus, query, of=of, of_pods=of_pods)
+        await Forecasts(clock=lambda: now).refresh(forecast)
+        forecast.state, forecast.reason = forecast.expect(now)
         return forecast

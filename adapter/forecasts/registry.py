@@ -239,43 +239,29 @@ class Forecasts(Collector):
         """Return which limit kept a metric of a rule from having a forecast in the last hour; "" if none did."""
         return self._refused.get(rule, "")
 
-    def serve(
-        self,
-        key: ForecastKey,
-        value: float,
-        *,
-        definition: Hashable,
-        options: ForecastOptions,
-        read: ReadHistory,
-        owner: str,
-    ) -> float:
+    def serve(self, requested: Forecast, value: float) -> float:
         """Return the value to serve now: the expected one if it is higher than the plain one. It does not raise.
 
-        Args:
-            key: the metric.
-            value: its plain value.
-            definition: the rule.
-            options: the rule's.
-            read: reads the metric's past.
-            owner: the namespace of the request; "" for an object in none.
+        `requested` is a new forecast of the metric; if there is one already, its history is read as this one's.
+        `value` is the plain value.
         """
-        now = self._clock()
+        now, key = self._clock(), requested.key
         forecast = self._forecasts.get(key)
         if forecast is not None:
             was_ahead = now < forecast.requested - self._settings.idle_seconds  # the clock, and so its minutes
-            if was_ahead or forecast.definition != definition:
+            if was_ahead or forecast.definition != requested.definition:
                 del self._forecasts[key]
                 forecast = None
         if forecast is None:
-            forecast = Forecast(key, definition, options, read, owner)
-            why = self._make_capacity(owner, forecast.slots)
+            forecast = requested
+            why = self._make_capacity(forecast.owner, forecast.slots)
             if why:
                 if not self.refusal(key.rule):
                     _log.warning("%s: no forecast of %s: %s", key.rule, key, why)
                 self._refused[key.rule] = why
                 return value
             self._forecasts[key] = forecast
-        forecast.requested, forecast.read = now, read
+        forecast.requested, forecast.read = now, requested.read
         try:
             if forecast.live is not None:
                 forecast.live.observe(now, value)

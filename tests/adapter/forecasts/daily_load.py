@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.registry import ForecastKey, Forecasts, HistoryError, State
+from adapter.forecasts.registry import Forecast, ForecastKey, Forecasts, HistoryError, State
 from adapter.settings import DEFAULTS, ForecastSettings
 
 DAY = 86_400
@@ -57,9 +57,7 @@ class Served:
     def value(self, value: float | None = None, key: ForecastKey = KEY) -> float:
         """Request the metric."""
         plain = load(self.now) if value is None else value
-        served = self.forecasts.serve(
-            key, plain, definition="rule", options=self.options, read=self.past.read, owner=key.namespace
-        )
+        served = self.forecasts.serve(Forecast(key, "rule", self.options, self.past.read, key.namespace), plain)
         assert served >= plain
         return served
 

@@ -10,7 +10,7 @@ import pytest
 from adapter.forecasts import registry
 from adapter.forecasts.model import Expectation, ForecastModel, MinuteSeries
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.registry import ForecastKey, State
+from adapter.forecasts.registry import Forecast, ForecastKey, State
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.planning.rule_queries import RuleQueries
@@ -311,7 +311,7 @@ async def test_no_text_of_clients_is_in_metrics() -> None:
 async def test_changed_rule_begins_again_and_a_removed_one_ends() -> None:
     served = Served()
     await served.ready()
-    served.forecasts.serve(KEY, 5.0, definition="other", options=OPTIONS, read=served.past.read, owner="shop")
+    served.forecasts.serve(Forecast(KEY, "other", OPTIONS, served.past.read, "shop"), 5.0)
     assert served.state()[0] is State.LOADING
     served.forecasts.forget([KEY.rule])
     assert not served.forecasts.of_rule(KEY.rule)
