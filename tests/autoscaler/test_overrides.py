@@ -274,6 +274,12 @@ class TestFallback:
         assert simulated.decision is not None
         assert (simulated.decision.fallback is not None) is applies
 
+    def test_pause_blocks_it(self) -> None:
+        config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
+        simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
+        simulated.reconcile(UNAVAILABLE)
+        assert simulated.replicas == 4
+
     def test_ends_when_metrics_can_be_read_again(self) -> None:
         simulated = self.simulated(replicas=4, after=1)
         simulated.reconcile(UNAVAILABLE)

@@ -52,6 +52,24 @@ def test_proposal_has_the_counted_pods_and_whether_it_was_overruled() -> None:
         assert (proposal.counted, proposal.overruled) == (counted, overruled)
 
 
+def test_proposal_has_the_sums_behind_it() -> None:
+    of_pods = cpu_utilization(samples(300, 300), pods(2), target=50)
+    assert (of_pods.pods_total, of_pods.pods_requests, of_pods.total) == (600, 2000, None)
+    of_all = calculator(pods(2)).get_external_metric_replicas([100, 200], metric="m", target_usage=100)
+    assert (of_all.pods_total, of_all.pods_requests, of_all.total) == (None, None, 300)
+
+
+def test_a_value_above_a_target_of_0_is_infinitely_above_it_and_0_is_no_number() -> None:
+    for listed, usage, replicas, overruled in (
+        (pods(2), 5, MAX_INT32, False),
+        (pods(2), -5, -MAX_INT32 - 1, False),
+        (pods(2), 0, 2, True),
+        ((), 0, 0, False),
+    ):
+        proposal = calculator(listed).get_external_metric_replicas([usage], metric="m", target_usage=0)
+        assert (proposal.replicas, proposal.overruled) == (replicas, overruled)
+
+
 def test_deleted_and_failed_pods_are_ignored_and_succeeded_ones_are_not() -> None:
     listed = (
         pod("web-0"),
