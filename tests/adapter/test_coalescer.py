@@ -110,9 +110,11 @@ class CoalescerEnv:
 
 
 @asynccontextmanager
-async def opened(results: Vector | PrometheusError | CannedPrometheus, **options: Any) -> AsyncIterator[CoalescerEnv]:
+async def opened(
+    results: Vector | PrometheusError | CannedPrometheus, *, ttl: float = 60.0, **options: Any
+) -> AsyncIterator[CoalescerEnv]:
     prometheus = results if isinstance(results, CannedPrometheus) else CannedPrometheus(result=results)
-    async with VectorCache(prometheus, ttl=60.0, **options) as cache:
+    async with VectorCache(prometheus, ttl=ttl, **options) as cache:
         yield CoalescerEnv(prometheus, cache)
 
 
@@ -148,6 +150,12 @@ async def test_rule_can_demand_and_forbid_coalescing(merge: str, queries: int) -
         assert len(env.prometheus.queries) == queries
         await env.external(external(RAW, merge))
         assert len(env.prometheus.queries) == 2 * queries
+
+
+async def test_nothing_is_coalesced_without_a_cache() -> None:
+    async with opened(result("web-0"), ttl=0.0) as env:
+        assert await fetched(env, source(SUM, "always"), "web-0") is None
+        assert env.prometheus.queries == []
 
 
 async def test_very_long_selectors_are_sent_alone_and_take_no_memory() -> None:
