@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable
-from typing import Self, TypeVar
+from collections.abc import Coroutine, Generator
+from typing import Any, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -39,16 +39,48 @@ class Deadline(msgspec.Struct, frozen=True, order=True):
 NO_DEADLINE = Deadline()
 
 
-async def within(deadline: Deadline, work: Awaitable[_T]) -> _T:
-    """Return the result of `work`; cancel it at the deadline.
+async def within(deadline: Deadline, work: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of `work`, a coroutine that has not been started; cancel it at the deadline.
+
+    Like `deadline.timeout()`, but work that never waits sets no timer: a timer costs more than most responses from a
+    cache.
 
     Raises:
         DeadlineExceeded: the work did not end in time.
     """
     try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        return cast("_T", done.value)
+    try:
         async with deadline.timeout() as timeout:
-            return await work
+            return await _Rest(work, waits_for)
     except TimeoutError as error:
         if timeout.expired():
             raise DeadlineExceeded from error
         raise
+
+
+class _Rest(Generic[_T]):
+    """The rest of a coroutine after its first await: `yield from`, started in the middle (PEP 380)."""
+
+    def __init__(self, work: Coroutine[Any, Any, _T], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        work, waits_for = self._work, self._waits_for
+        while True:
+            failure: BaseException | None = None
+            sent: Any = None
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised in the work, above all cancellation
+                failure = error
+            try:
+                waits_for = work.send(sent) if failure is None else work.throw(failure)
+            except StopIteration as done:
+                return cast("_T", done.value)
