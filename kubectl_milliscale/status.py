@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -26,7 +27,6 @@ from kubectl_milliscale.pods import Decisions, DesiredReplicas
 from kubectl_milliscale.table import StatusRow, document, table
 
 _REFRESH_SECONDS: Final = 2.0
-_LINES_BESIDE_TABLE: Final = 5
 _OUTPUTS: Final = ("wide", "json", "yaml", "name")
 
 
@@ -160,17 +160,19 @@ def _screen(
 ) -> RenderableType:
     """Return the table with as many rows as fit, the number of the others, the time and the notes."""
     width, height = console.size
-    space = max(height - _LINES_BESIDE_TABLE, 2)
-    lines = list(table(rows[: space - 1], all_namespaces=all_namespaces, wide=wide, width=width))
-    ends = itertools.accumulate(len(line.wrap(console, width)) for line in lines)  # those of a wide table are long
-    fitting = max(sum(end <= space for end in ends), 2)  # the headings, and a row
-    hidden = len(rows) - (fitting - 1)
-    more = f"; {hidden} more: name some, or use -l" if hidden > 0 else ""
     plural = "HPA" if len(rows) == 1 else "HPAs"
-    summary = f"{len(rows)} {plural} at {datetime.now().astimezone():%H:%M:%S}{more}. Ctrl-C ends."
-    return Group(
-        *lines[:fitting],
-        Text(),
-        *(Text(f"Note: {note.splitlines()[0]}", style="yellow") for note in notes),
-        Text(summary, style="dim"),
-    )
+
+    def footer(hidden: int) -> list[Text]:
+        more = f"; {hidden} more: name some, or use -l" if hidden > 0 else ""
+        summary = f"{len(rows)} {plural} at {datetime.now().astimezone():%H:%M:%S}{more}. Ctrl-C ends."
+        problems = (Text(f"Note: {note.splitlines()[0]}", style="yellow") for note in notes)
+        return [Text(), *problems, Text(summary, style="dim")]
+
+    def ends(lines: Iterable[Text]) -> list[int]:
+        """Return on which line of the terminal each line ends; long ones are wrapped."""
+        return list(itertools.accumulate(len(line.wrap(console, width)) for line in lines))
+
+    space = max(height - ends(footer(len(rows)))[-1], 2)
+    lines = list(table(rows[: space - 1], all_namespaces=all_namespaces, wide=wide, width=width))
+    fitting = max(bisect.bisect(ends(lines), space), 2)  # the headings, and a row
+    return Group(*lines[:fitting], *footer(len(rows) - (fitting - 1)))

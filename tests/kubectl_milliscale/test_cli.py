@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -129,6 +130,23 @@ def test_watched_table_begins_with_the_first_list_and_keeps_the_last_one(command
     assert "Unable to connect" not in first
     assert len(others) >= 2  # the last one is shown again at the end
     assert all("web " in screen and "Note: Unable to connect" in screen for screen in others)
+
+
+def test_watched_table_has_as_many_rows_as_the_terminal_has_lines_for(
+    commands: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hpas = [{"metadata": {"namespace": "shop", "name": f"web-{number}"}, "spec": {}} for number in range(20)]
+    items = json.dumps({"items": hpas})
+    install_kubectl(commands, f"case \"$*\" in */autoscaling/*) echo '{items}';; *) echo '{EMPTY_LIST}';; esac")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "20")
+    for output, rows in (("wide", 3), ("", 12)):
+        waits.clear()
+        printed = invoke("status", "-n=shop", "--watch", f"--output={output}").stdout
+        first = click.unstyle(printed.split("\x1b[H")[2])
+        assert len(first.splitlines()) == 20
+        assert first.count("web-") == rows
+        assert f"{20 - rows} more: name some, or use -l. Ctrl-C ends." in " ".join(first.split())
 
 
 def test_cluster_without_the_milliscale_api_is_no_error(commands: Path) -> None:
