@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import itertools
 import os
+import re
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -33,6 +35,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TIMED_OUT = pytest.StashKey[bool]()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the test's own; pytest's fixture reads the names of all tests' folders to find the next number."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}_{next(_numbers)}", numbered=False)
 
 
 @pytest.hookimpl(wrapper=True)

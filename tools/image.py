@@ -218,7 +218,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--lock", dest="LOCK", default="requirements.lock", help="the LOCK of the build")
     arguments = parser.parse_args()
-    wheels = fetch_wheels(ROOT / ".playground" / "wheels")
+    wheels = fetch_wheels(ROOT / ".playground" / "wheels", arguments.LOCK)
     with tempfile.TemporaryDirectory() as scratch:
         # Paths are part of a virtual environment: the second build is where the first was.
         folder = Path(scratch) / "image"

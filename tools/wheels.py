@@ -11,24 +11,23 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = (ROOT / "requirements-clouds.lock", ROOT / "requirements-build.lock")
 
 
-def fetch_wheels(cache: Path) -> Path:
-    """Return the folder with the wheels of the locks and of pip; download what is not there.
-
-    requirements-clouds.lock has all of requirements.lock, too.
+def fetch_wheels(cache: Path, lock: str = "requirements.lock") -> Path:
+    """Return the folder with the wheels of a lock, of what builds ours, and of pip; download what is not there.
 
     Args:
         cache: has a folder for the locks' content and this version of Python; others in it are removed.
+        lock: the file's name.
 
     Raises:
         subprocess.CalledProcessError: pip cannot download a wheel, or its hash is wrong.
     """
     version = metadata.version("pip")
     digest = hashlib.sha256(f"{sys.version_info[:2]} {version}".encode())
-    for lock in LOCKS:
-        digest.update(lock.read_bytes())
+    locks = (ROOT / lock, ROOT / "requirements-build.lock")
+    for path in locks:
+        digest.update(path.read_bytes())
     folder = cache / digest.hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock_file:
@@ -38,7 +37,7 @@ def fetch_wheels(cache: Path) -> Path:
                 if other.is_dir():
                     shutil.rmtree(other)
             partial = cache / "partial"
-            _download(partial, "--require-hashes", *(f"--requirement={lock}" for lock in LOCKS))
+            _download(partial, "--require-hashes", *(f"--requirement={path}" for path in locks))
             _download(partial, f"pip=={version}")
             partial.rename(folder)
     return folder

@@ -22,7 +22,7 @@ class BuiltImage:
 
 @pytest.fixture(scope="session")
 def wheels() -> Path:
-    """Return the folder with all locked wheels. They may come from the network, with the system's CAs."""
+    """Return the folder with the locked wheels. They may come from the network, with the system's CAs."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("SSL_CERT_FILE") == os.devnull:
             patch.delenv("SSL_CERT_FILE")
