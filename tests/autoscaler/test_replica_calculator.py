@@ -47,6 +47,9 @@ def test_proposal_has_the_counted_pods_and_whether_it_was_overruled() -> None:
         (average(samples(150, 150, 150), pods(3), target=100), 3, False),
         (average(samples(300), pods(2), target=100), 2, False),  # rebalanced, over both
         (average(samples(70), pods(3), target=60), 3, True),
+        (average(samples(300), (*pods(2), replace(pod("web-2"), deleted=True)), target=100), 2, False),  # 3 are 3
+        (average(samples(5), pods(2), target=0), 2, True),  # infinitely many
+        (average(samples(0, 0), pods(2), target=0), 2, True),  # not a number
         (average(samples(100), pods(1), target=100), None, False),
     ):
         assert (proposal.counted, proposal.overruled) == (counted, overruled)
