@@ -1,14 +1,12 @@
 """Forecasts of a metric's load, from its own history. All modules but registry are pure: no I/O and no clock.
 
 options  what a rule says about its forecast
-series   a load with one value a minute, and other days' values at the same time of day
-model    the regression: fit on a history, expect from recent values
+model    the regression: fit on a history with one value a minute, expect from recent values
 gate     whether forecasts would have saved pods: a replay of the last days
 live     the forecast of one metric while it is served, and a preview of its next day
 registry the forecasts of all metrics that are requested: the state, and the work in the background
-sentence what is expected, and what the gate says, for people
 
-Times are seconds since the epoch. series, model, gate and live import numpy: import them where a forecast is used.
+Times are seconds since the epoch. model, gate and live import numpy: import them where a forecast is used.
 """
 
 import os
