@@ -40,10 +40,10 @@ def replayed(name: str, folder: Path, *flags: str) -> Any:
 def test_of_kube_controller_manager_it_has_the_pod_hours_and_scale_events(name: str, tmp_path: Path) -> None:
     document = replayed(name, tmp_path, f"--csv={REALITY / 'kube-controller-manager' / f'{name}.csv.gz'}")
     ours, real = document["replays"][0]["summary"], document["reality"]["summary"]
-    assert real["seconds"] > 4_700
+    assert real["seconds"] > 4_600
     assert real["scaleEvents"] > 10
     assert ours["podHours"] == pytest.approx(real["podHours"], rel=0.01)
-    assert ours["scaleEvents"] == pytest.approx(real["scaleEvents"], rel=0.01)
+    assert ours["scaleEvents"] == pytest.approx(real["scaleEvents"], rel=0.01, abs=1)
 
 
 @pytest.mark.parametrize("name", ["pods-default", "pods"])
