@@ -1,9 +1,9 @@
 """Measure how old samples are when they are served, and the queries that takes: `python -m bench.freshness`.
 
 A real Prometheus scrapes targets every 2, 5, 15, 30 and 60 s. The value of each sample is the time of its scrape, so
-its age in a result is known. A client requests each metric every second from the adapter's cache of results, with the
-default of --metrics-freshness. `known` are metrics whose next sample is known in advance; `usual` are the same with
-`+ 0 * time()`, which are refreshed nine tenths of the freshness after the query before, as all metrics were once.
+its age in a result is known. A client requests each metric every second from the adapter's cache of results. `known`
+are metrics whose next sample is known in advance; `usual` are the same with `+ 0 * time()`, which are refreshed nine
+tenths of --metrics-freshness after the query before, as all metrics were once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from kube.process.runtime import run
 from playground.prometheus import PrometheusServer, Target
 
 _INTERVALS: Final = (2, 5, 15, 30, 60)
-_LEARN_SECONDS: Final = 320.0
-"""Intervals are learned from two minutes of samples, and must have been the same for two minutes."""
+_LEARN_SECONDS: Final = 200.0
+"""Intervals are learned from a minute of samples, and must have been the same for a minute."""
 
 
 class Row(msgspec.Struct):
