@@ -13,9 +13,6 @@ from types import FrameType
 import looptime
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
-from xdist.workermanage import WorkerController
 
 # The machine may be busy: no example has a deadline, and none is refused for being slow to generate. The examples are
 # the same in every run; `--hypothesis-profile=default` tries others, and more than twice as many.
@@ -69,20 +66,6 @@ def pytest_xdist_auto_num_workers() -> int:
     Each worker imports and collects all tests, which takes five seconds of CPU, and twice as much the first time.
     """
     return (os.cpu_count() or 1) + 2
-
-
-class _Groups(LoadGroupScheduling):
-    """Forgets groups that are done: xdist would count all their tests again after each test."""
-
-    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        super().mark_test_complete(node, item_index, duration)
-        groups = self.assigned_work[node]
-        for name in [name for name, tests in groups.items() if all(tests.values())]:
-            del groups[name]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Groups:
-    return _Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
