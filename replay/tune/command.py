@@ -60,7 +60,7 @@ def _fields(text: str) -> tuple[str, ...]:
 @click.option(
     "--max-overload",
     type=share_of(0, 100),
-    show_default="as much as the given HPA has at the same time",
+    show_default="as much as the given HPA has at the same time, or 0.001% if that is more",
     help="Share of the requests that may be above the capacity of the ready pods, such as 0.1%.",
 )
 @click.option(
