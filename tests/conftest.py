@@ -76,8 +76,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        # Tests make and drop many objects, of which few are cycles: a tenth of their CPU was garbage collection.
-        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 
