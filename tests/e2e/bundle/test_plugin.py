@@ -52,7 +52,9 @@ class Environment:
             "HOME": str(self.commands),  # kubectl's cache of discovery
             "XDG_CACHE_HOME": str(self.commands / "cache"),
         }
-        return {**os.environ, **own}
+        # Tests may run with a terminal's size in the environment, which goes before that of the real terminal.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        return {**inherited, **own}
 
     async def milliscale(self, *arguments: str, fails: bool = False) -> CommandResult:
         """Run `kubectl milliscale ...` as the viewer; afterwards none of its processes must be left."""
