@@ -30,7 +30,7 @@ from promql_parser import Call, MatrixSelector, SubqueryExpr, VectorSelector
 
 from adapter.caches import REFRESH_AFTER
 from adapter.prometheus import Sample, Vector
-from adapter.promql import PromqlError, is_scalar, label_text, matcher_sign, matchers, parse, walk
+from adapter.promql import PromqlError, bare, is_scalar, label_text, matcher_sign, matchers, parse, walk
 from kube.values.fields import quote
 
 _NEWEST, _INTERVAL = "milliscale_newest", "milliscale_interval"
@@ -92,7 +92,7 @@ class Selectors:
                         if name in _OF_TIME:
                             return None
                         of_two += name in _OF_TWO_SAMPLES
-                        ranges += [(name, one.range) for one in expr.args if isinstance(one, MatrixSelector)]
+                        ranges += [(name, one.range) for one in map(bare, expr.args) if isinstance(one, MatrixSelector)]
                     case VectorSelector():
                         terms = list(matchers(expr))
                         if expr.offset is not None or expr.at is not None or all(m.name != "__name__" for m in terms):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from adapter.promql.labels import Labels, can_be_nan, groups_alike, result_labels, separable_labels
 from adapter.promql.literals import PromqlError, alternation, any_of, is_plain_name, label_text
 from adapter.promql.restrict import duration_text, restrict_query, restrict_selector
-from adapter.promql.tree import as_vector, is_scalar, matcher_sign, matchers, parse, selectors, walk
+from adapter.promql.tree import as_vector, bare, is_scalar, matcher_sign, matchers, parse, selectors, walk
 
 __all__ = [
     "Labels",
@@ -19,6 +19,7 @@ __all__ = [
     "alternation",
     "any_of",
     "as_vector",
+    "bare",
     "can_be_nan",
     "duration_text",
     "groups_alike",

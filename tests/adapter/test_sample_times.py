@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -365,6 +366,12 @@ async def test_coalesced_requests_get_a_new_sample_when_it_is_due() -> None:
 )
 def test_query_whose_result_can_change_without_a_sample_is_refreshed_as_usual(query: str) -> None:
     assert Selectors.of(query) is None
+
+
+def test_range_is_read_in_parentheses_too() -> None:
+    selectors = Selectors.of("sum(rate((x[70s]))) / sum(increase(y[1m]))")
+    assert selectors is not None
+    assert sorted(selectors.ranges) == [("increase", timedelta(minutes=1)), ("rate", timedelta(seconds=70))]
 
 
 @pytest.mark.looptime
