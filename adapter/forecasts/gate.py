@@ -13,12 +13,21 @@ the last two days, forecasts must not have cost more than a percent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from adapter.forecasts.model import DAY_MINUTES, LEAST_HISTORY, MINUTE, MISSING_SHARE, Floats, MinuteSeries, fit
+from adapter.forecasts.model import (
+    DAY_MINUTES,
+    LEAST_HISTORY,
+    MINUTE,
+    MISSING_SHARE,
+    Floats,
+    Indices,
+    MinuteSeries,
+    fit,
+)
 from adapter.forecasts.options import ForecastOptions
 from adapter.gil import releasing_gil
 
@@ -38,8 +47,7 @@ NEAR: Final = 0.1
 """A load by at most this share more or less than expected was expected well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What forecasts would have saved in the last days, and how well the load was forecast; shares of 1."""
 
     days: float
@@ -128,7 +136,8 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     load = load / unit
     with_forecast = np.fmax(load, expected / unit)
     pods, above_pods = _replayed(load, np.stack([load, with_forecast]), math.ceil(options.horizon / MINUTE))
-    loads = np.array([np.nansum(load[at : at + DAY_MINUTES]) for at in range(0, len(load), DAY_MINUTES)])
+    day = _days_of(len(load))
+    loads = np.array([np.nansum(load[day == each]) for each in range(len(pods))])
     overload = above_pods.sum(axis=0)[:, _PLAIN] / loads.sum()
     some_days = [np.ones(len(loads), dtype=bool), *~np.eye(len(loads), dtype=bool)]
     saved = min(_saved(pods[some], above_pods[some], loads[some]) for some in some_days)
@@ -151,6 +160,11 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     )
 
 
+def _days_of(count: int) -> Indices:
+    """Return the number of each minute's day; the last day ends with the last minute, the first may be shorter."""
+    return (np.arange(count) + -count % DAY_MINUTES) // DAY_MINUTES
+
+
 def _saved(pods: Floats, above: Floats, loads: Floats) -> float:
     """Return the share of pods that forecasts save at equal overload, by the results of some days' replay."""
     overload = above.sum(axis=0) / max(float(loads.sum()), 1e-9)
@@ -170,7 +184,8 @@ def _replayed(load: Floats, metrics: Floats, startup: int) -> tuple[Floats, Floa
     Returns:
         (pods, load above ready pods), both summed over the minutes of each day: by day, metric and target.
     """
-    shape = (math.ceil(len(load) / DAY_MINUTES), len(metrics), len(_TARGETS))
+    day = _days_of(len(load))
+    shape = (int(day[-1]) + 1, len(metrics), len(_TARGETS))
     known = np.flatnonzero(np.isfinite(load))
     replicas = np.maximum(np.ceil(metrics[:, known[0], None] / _TARGETS), 1.0)
     proposals = np.repeat(replicas[None], _STABILIZATION_MINUTES, axis=0)
@@ -185,10 +200,10 @@ def _replayed(load: Floats, metrics: Floats, startup: int) -> tuple[Floats, Floa
             highest = proposals.max(axis=0)
             replicas = np.clip(replicas, proposed, np.minimum(highest, replicas * _MOST_GROWTH))
             running[minute % (startup + 1)] = replicas
-            above[minute // DAY_MINUTES] += np.maximum(load[minute] - running.min(axis=0), 0.0)
+            above[day[minute]] += np.maximum(load[minute] - running.min(axis=0), 0.0)
         else:
             running[minute % (startup + 1)] = replicas
-        pods[minute // DAY_MINUTES] += replicas
+        pods[day[minute]] += replicas
     return pods, above
 
 

@@ -6,8 +6,10 @@ import dataclasses
 import math
 import re
 
+import msgspec
 import numpy as np
 
+from adapter.diagnosis.forecasts import ForecastReport
 from adapter.forecasts.gate import judge, judge_expected, served
 from adapter.forecasts.model import DAY_MINUTES, MinuteSeries
 from adapter.forecasts.options import ForecastOptions
@@ -36,6 +38,13 @@ def test_steps_of_each_day_save_pods_and_what_never_repeats_does_not() -> None:
     assert not walk.holds
     off = judge(random_walk(7), dataclasses.replace(OPTIONS, gate=0.0))
     assert (off.holds, off.saved, off.text) == (True, walk.saved, "the gate is off")
+
+
+def test_json_has_the_gate_with_the_names_of_the_other_fields() -> None:
+    gate = judge(daily_steps(4), OPTIONS)
+    found = msgspec.to_builtins(ForecastReport(metric="load", rule="rules[0]", of="load", timezone="UTC", gate=gate))
+    of_gate = ["days", "holds", "text", "saved", "overload", "overloadWith", "minutes", "above", "below"]
+    assert list(found["gate"]) == of_gate
 
 
 def test_two_days_after_the_first_three_are_needed() -> None:
@@ -101,3 +110,13 @@ def test_gate_is_closed_soon_after_a_load_has_lost_its_pattern() -> None:
     assert found.saved > 0.1
     assert not found.holds
     assert re.search(r"saved \d\d\.\d% of pod-hours, but lost \d+\.\d% in the last 2$", found.text)
+
+
+def test_last_two_days_end_with_the_history() -> None:
+    """Also where the history has been complete for some hours of a day: the day before yesterday counts as a whole."""
+    load = daily_steps(5).part(DAY - 60)
+    expected = np.lib.stride_tricks.sliding_window_view(np.append(load.values, [0.0] * 5), 6).max(axis=1)
+    assert judge_expected(load, expected, OPTIONS).holds
+    wrong = slice(60 + 2 * DAY, 3 * DAY)
+    expected[wrong] = load.values[wrong] * np.where(np.arange(DAY - 60) // 60 % 2, 3.0, 1.0)
+    assert "but lost" in judge_expected(load, expected, OPTIONS).text
