@@ -188,7 +188,9 @@ def read_inputs(
         load, settings = completed(read(settings))
         fitted = settings
         if load.replicas is not None:
-            first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), at_most_ms=DAY_MS)
+            first_day = load
+            with contextlib.suppress(ReplayError):  # a metric may begin later, or be older than what Prometheus has
+                first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), at_most_ms=DAY_MS)
             first_day = dataclasses.replace(first_day, requests=load.requests, startup=load.startup)
             fitted, note = fit(files[0].hpa, first_day, settings, given)
         if fitted.step_ms != settings.step_ms:

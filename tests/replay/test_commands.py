@@ -288,6 +288,11 @@ def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: P
     assert result.stderr == ""  # no progress bar, for this is no terminal
     assert list((tmp_path / "cache").iterdir())
 
+    longer = ["--from", str(START - 2 * 24 * 3600), "--step=60s"]  # on the first day there are no values
+    result = replay("--hpa", hpa, *flags, *longer, "--config", tmp_path / "rules.yaml")
+    assert result.exit_code == 0, result.output
+    assert "packets_per_second" in result.output
+
     result = replay("--hpa", hpa, *flags)
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: shop/web: there is no metric pods/packets_per_second: Prometheus has no")
