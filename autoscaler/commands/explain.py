@@ -162,7 +162,8 @@ def explain(
     except KubeConfigError as error:
         raise click.ClickException(str(error)) from error
     if server is not None and adapter_ui_url is None:
-        adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
+        with contextlib.suppress(click.ClickException):  # the decisions do not need it
+            adapter_ui_url = str(run(fetch_config(server)).flags.get("adapter-ui-url", "")).rstrip("/")
     if adapter_ui_url:
         sources += _links(adapter_ui_url, page.decisions[-1])
     _print(page, output, hints, sources)

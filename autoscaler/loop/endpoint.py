@@ -157,7 +157,7 @@ def _error_response(error: StatusError) -> web.Response:
 
 
 _MAX_INDEX_DECISIONS: Final = 100
-"""HPAs between two yields to the event loop, about a millisecond."""
+"""Desired replicas of an HPA, at most."""
 
 
 class DebugAccess(StrEnum):

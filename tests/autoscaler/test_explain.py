@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from aiohttp import web
@@ -18,11 +19,15 @@ from click.testing import CliRunner
 from autoscaler.cli import main
 from autoscaler.loop.endpoint import DebugAccess
 from autoscaler.loop.options import DecisionLogOptions
+from autoscaler.records.decision_log import DecisionsPage
+from autoscaler.records.record import VERSION
 from tests.autoscaler.cluster import METRIC, Cluster
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
+from tests.autoscaler.test_decision_log import record
 from tests.autoscaler.test_modes import ACTING, _reached
 from tests.autoscaler.test_modes import autoscaler as autoscaler_in_process
 from tests.eventually import eventually, until
+from tests.kube.scripted import raw, respond, scripted_server
 
 SOON = 60.0
 READER = "reader"
@@ -374,6 +379,16 @@ async def test_unexpected_response_is_an_error(response: web.Response, message: 
     assert result.status == 1
     assert result.stderr.startswith("Error: http://127.0.0.1:")
     assert message in result.stderr
+
+
+async def test_decisions_are_shown_though_the_flags_cannot_be_read() -> None:
+    page = DecisionsPage(version=VERSION, namespace="default", name="web", decisions=[record(3)])
+    async with scripted_server() as server:
+        server.handlers["/debug/decisions/default/web"] = raw(msgspec.json.encode(page))
+        server.handlers["/debug/config"] = respond({}, status=503)
+        result = await explain_in_process("default/web", f"--server={server.url}")
+    assert (result.status, result.stderr) == (0, "")
+    assert "default/web" in result.stdout
 
 
 async def test_refused_connection_is_an_error_with_a_hint() -> None:
