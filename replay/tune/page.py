@@ -31,7 +31,9 @@ def tuning_page(tuned: Tuned, file: HPAFile) -> str:
     ]
     if tuned.winner is not None:
         header, *rows = by_day(tuned)
-        sections.append(Section(title="Each day, by the choice from the other days", header=header, rows=rows))
+        unit = tuned.days.count(1).removeprefix("1 ")
+        title = f"Each {unit}, by the choice from the other {unit}s"
+        sections.append(Section(title=title, header=header, rows=rows))
     return comparison_page(comparison, title=f"Tuning of {tuned.name}", sections=sections)
 
 

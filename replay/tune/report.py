@@ -108,7 +108,8 @@ def verdict(tuned: Tuned) -> list[str]:
         if whole.pod_hours * 3_600_000 <= least * whole.milliseconds:
             found.append(f"It has {least} replicas all the time, its minReplicas, which is never lowered.")
         elif goal.max_overload is None and goal.objective is Objective.POD_HOURS:
-            found.append("None may have more overload than it: if that may be, give --max-overload, such as 0.1%.")
+            most = "it" if whole.overload_ratio > LEAST_OVERLOAD else _percent(LEAST_OVERLOAD)
+            found.append(f"None may have more overload than {most}. To allow more, give --max-overload, such as 0.1%.")
         return found
     pairs = tuned.pairs()
     effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
@@ -214,6 +215,13 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
             )
         else:
             yield f"Fewer pod-hours on {fewer} of {days.count(len(pairs))}. For an interval, a week is needed."
+        if left_out := _left_out(tuned, tuned.winner):
+            what = "less overload" if tuned.options.goal.objective is Objective.OVERLOAD else "fewer pod-hours"
+            yield (
+                f"Left out: {', '.join(left_out)}. All days together have {what} with these, within the limits, but "
+                f"such choices exceed a limit on an unseen {days.count(1).removeprefix('1 ')}, or with reconciliations "
+                "at other times."
+            )
         worst = max((ours.overload_ratio for ours, _ in pairs), default=0.0)
         yield (
             f"Overload: {_percent(worst)} on the worst of {days.count(len(pairs))}; more than with the given spec on "
@@ -224,6 +232,18 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
             f"A surge of a kind that {days.count(len(days))} do not have is not accounted for. Tune again with more "
             "history, two weeks at least."
         )
+
+
+def _left_out(tuned: Tuned, winner: TunedSpec) -> list[str]:
+    """Return the names of the targets that are better by all days together: see `Phases` and `Search.step_back`."""
+    goal, given = tuned.options.goal, tuned.given
+    return [
+        spec.name
+        for spec in tuned.specs
+        if spec is not given
+        and goal.value(spec.days) < goal.value(winner.days)
+        and goal.keeps_limits_with_margin(spec.days, given.days)
+    ]
 
 
 def _method(tuned: Tuned) -> Iterator[str]:

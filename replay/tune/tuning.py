@@ -1,8 +1,10 @@
 """Tune an HPA: search for a better spec on the whole history, and check the search by days that it has not seen.
 
 Each day is left out once: the best of all replayed specs is chosen by the other days, and counted on that day. So the
-figures of unseen days are those of the method, and every day is unseen once. They only accept or reject the winner,
-which is the choice by all days: choosing by unseen days would make them part of the search.
+figures of unseen days are those of the method, and every day is unseen once. They accept or reject the winner, which is
+the choice by all days, and where they exceed a limit, they bound the targets of the next choice. They never choose by
+what is saved, which would make them part of the search: a saving counts only if the limits are kept, so it is judged
+once.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from replay.simulation import Settings
 from replay.tune import command, report, tuning
 from replay.tune.evaluation import Problem, Run, days_of, evaluate, total
 from replay.tune.goal import Goal, Objective, saved_interval
-from replay.tune.page import trade_off_figure
+from replay.tune.page import trade_off_figure, tuning_page
 from replay.tune.search import Search
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, tune
 from tests.replay.builders import hpa_document, load_of, pods_metric
@@ -134,6 +134,7 @@ def test_winner_that_fails_on_a_day_that_its_choice_has_not_seen_is_not_recommen
     printed = report.text(tuned)
     assert printed.startswith("# No better spec for shop/web.\n# The best one is not surely better: target")
     assert "# That is not recommended, because overload is above the limit on these days.\n" in printed
+    assert "Left out" not in printed
     assert yaml.safe_load(printed) is None
     assert json.loads(report.json(tuned))["recommended"] is None
 
@@ -142,11 +143,14 @@ def test_lower_target_is_recommended_where_the_best_one_fails_on_an_unseen_day(o
     tuned = tuned_on(waves(5, surges_from=4), goal=Goal(max_overload=0.0005, max_flaps=9))
     assert tuned.verdict is Verdict.BETTER
     assert tuned.winner is not None
-    higher = {spec.name for spec in tuned.specs} - {"given", "tuned"}
+    higher = {spec.name: spec.days for spec in tuned.specs if spec.name not in ("given", "tuned")}
     assert min(higher) > f"target {tuned.winner.candidate['target']:g}%", "a higher one was best by all days"
     allowed = tuned.options.goal.max_overload or 0.0
-    assert any(total(spec.days).overload_ratio <= allowed for spec in tuned.specs if spec.name in higher)
+    within = [n for n, days in higher.items() if tuned.options.goal.keeps_limits_with_margin(days, tuned.given.days)]
+    assert within
     assert total(tuned.winner.unseen).overload_ratio <= allowed
+    [note] = [each for each in report.notes(tuned) if each.startswith("Left out: ")]
+    assert note.startswith(f"Left out: {', '.join(within)}. All days together have fewer pod-hours with these, within")
 
 
 def test_too_few_days_are_said_with_the_numbers() -> None:
@@ -180,7 +184,9 @@ def test_without_a_better_candidate_there_is_none() -> None:
     assert tuned.verdict is Verdict.NONE
     none, more = report.verdict(tuned)
     assert none.startswith("No better spec for shop/web: none of ")
-    assert more == "None may have more overload than it: if that may be, give --max-overload, such as 0.1%."
+    assert more == "None may have more overload than it. To allow more, give --max-overload, such as 0.1%."
+    fixed = tuned_on(waves(5), max_target=50.0)
+    assert report.verdict(fixed)[1].startswith("None may have more overload than 0.001%. ")
 
 
 def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit(one_phase: None) -> None:
@@ -199,9 +205,11 @@ def test_hpa_at_min_replicas_and_a_day_without_a_second_one_are_named_as_such() 
     options = TuneOptions(fields=["target"], jobs=1)
     tuned = tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options)
     assert "It has 40 replicas all the time, its minReplicas, which is never lowered." in report.verdict(tuned)
-    printed = report.text(tuned_on(waves(1), goal=Goal(max_overload=0.02)))
+    day = tuned_on(waves(1), goal=Goal(max_overload=0.02))
+    printed = report.text(day)
     assert printed.startswith("# Too few days to recommend anything for shop/web: 1d of load.\n")
     assert "# Each part, by the choice from the other parts:\n" in printed
+    assert "Each part, by the choice from the other parts" in tuning_page(day, parse_hpa_document(HPA, "hpa.yaml"))
 
 
 def test_less_overload_is_not_bought_with_pods() -> None:
