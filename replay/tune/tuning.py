@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -178,7 +178,7 @@ def tune(
             if len(search.trials) < 2:
                 raise
             return result(file, problem, options, search, search.best, is_interrupted=True)
-    return tuned
+    return replace(tuned, replays=search.replays)
 
 
 def _exceeds_limits(tuned: Tuned) -> bool:

@@ -8,9 +8,14 @@ from random import Random
 
 import pytest
 
-from replay.tune.evaluation import DAY_MS, Days, Figures
+from replay.hpa_files import parse_hpa_document
+from replay.simulation import Settings
+from replay.tune import tuning
+from replay.tune.evaluation import DAY_MS, Days, Figures, Problem, Run
 from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, Goal, saved_interval
-from replay.tune.tuning import Verdict, verdict_on
+from replay.tune.search import Search
+from replay.tune.tuning import TuneOptions, Verdict, verdict_on
+from tests.replay.builders import hpa_document, load_of, pods_metric
 
 CASES = 1000
 SPREAD = 0.03
@@ -79,6 +84,46 @@ def verdicts(saved: float, days: int, noise: Noise) -> list[Verdict]:
 @pytest.mark.parametrize("days", [4, 7, 14])
 def test_saving_of_one_percent_is_rarely_recommended(noise: Noise, days: int) -> None:
     assert verdicts(0.01, days, noise).count(Verdict.BETTER) / CASES <= 0.05
+
+
+def test_saving_of_one_percent_is_rarely_recommended_after_bolder_choices_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the way to the boldest target that keeps the limits, it is tried on the same unseen days again."""
+    days, step_back, stepped_back = 4, Search.step_back, []
+
+    def counted(search: Search, *, at_most: int) -> bool:
+        stepped_back.append(step_back(search, at_most=at_most))
+        return stepped_back[-1]
+
+    def share(target: float) -> float:
+        return 0.025 * (target - 70) / 20
+
+    monkeypatch.setattr(Search, "step_back", counted)
+    file = parse_hpa_document(hpa_document(pods_metric(average="70")), "hpa.yaml")
+    load, settings = load_of(rps=[1.0] * days, step_ms=DAY_MS), Settings(capacity={"rps": 100.0})
+    options = TuneOptions(goal=Goal(max_overload=0.001), fields=["target"], jobs=1)
+    recommended = []
+    for case in range(CASES // 5):
+        replayed: list[Run] = []
+
+        def evaluate(_: Problem, run: Run, case: int = case, replayed: list[Run] = replayed) -> tuple[Figures, ...]:
+            replayed.append(run)
+            target = run.candidate.get("target", 70.0)
+            noise = normal(days, Random(f"{case} {target}")) if run.candidate else [0.0] * days
+            above = [3 * max(target - 84, 0), 0.0, 0.0, 0.0]  # one day has a surge
+            pods = [100 * (1 - share(target) - SPREAD * each) for each in noise]
+            return tuple(
+                Figures(*each, 5, 1, DAY_MS) for each in zip(pods, [((x, 1000.0),) for x in above], strict=True)
+            )
+
+        monkeypatch.setattr(tuning, "evaluate", evaluate)
+        tuned = tuning.tune(file, load, settings, options)
+        assert tuned.replays == sum(run.offset_ms == 0 for run in replayed), "the report counts all that were tried"
+        if tuned.recommended:
+            recommended.append(tuned.recommended.candidate["target"])
+    assert stepped_back.count(True) > 10
+    assert sum(share(target) <= 0.01 for target in recommended) <= 0.05 * CASES // 5
 
 
 @pytest.mark.parametrize(("days", "saved"), [(4, 0.15), (7, 0.1), (14, 0.06)])
