@@ -290,11 +290,11 @@ class Forecasts(Collector):
         for one in self:
             used[one.owner] += one.slots
         if owner and used[owner] + slots > settings.of_namespace:
-            return f"namespace {owner} has {used[owner]} forecasts, as many as it can have"
+            return f"the forecasts of namespace {owner} count as {used[owner]} of at most {settings.of_namespace}"
         while used.total() + slots > settings.total:
             largest = max(filter(None, used), key=used.__getitem__, default="")
             if not largest or used[largest] <= (used[owner] + slots if owner else 0):
-                return f"there are {len(self._forecasts)} forecasts, and no room for more"
+                return f"all forecasts count as {used.total()} of at most {settings.total}"
             ended = [one for one in self if one.owner == largest][-1]
             del self._forecasts[ended.key]
             used[largest] -= ended.slots

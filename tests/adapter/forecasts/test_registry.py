@@ -182,7 +182,7 @@ async def test_forecasts_of_a_namespace_and_all_together_are_limited_and_others_
     for each in keys:
         served.value(7.0, each)
     assert [one.key for one in served.forecasts] == [keys[0], keys[1], keys[3]]
-    assert served.forecasts.refusal("rule") == "there are 3 forecasts, and no room for more"
+    assert served.forecasts.refusal("rule") == "all forecasts count as 3 of at most 3"
     why = "its history is being read (orders in a (1))"
     assert served.forecasts.summary("rule") == f"3 loading: {why}"
     assert 'milliscale_adapter_forecasts{rule="rule",state="limit"} 1.0' in served.metrics()
@@ -217,7 +217,7 @@ async def test_selectors_of_a_metric_of_all_namespaces_are_in_the_share_of_the_o
             selector = LabelSelector.parse(f"!none-{number}")
             await external.values(external_request(metric="q", namespace="many", selector=selector))
     assert [one.owner for one in served.forecasts] == ["shop", "shop", "many", "many", "many", "many"]
-    assert served.forecasts.refusal("externalRules[0]") == "namespace many has 4 forecasts, as many as it can have"
+    assert served.forecasts.refusal("externalRules[0]") == "the forecasts of namespace many count as 4 of at most 4"
 
 
 async def test_replicas_have_the_same_model_and_verdict_whenever_they_began() -> None:
