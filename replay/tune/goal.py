@@ -23,7 +23,7 @@ LEAST_GAIN: Final = 0.03
 _WORST: Final = 5
 """One of so many days is a bad one."""
 LEAST_OVERLOAD: Final = 1e-5
-"""Less than that is no overload that anybody would notice, nor a limit that a choice could keep on days to come."""
+"""A lower limit has no effect for users, and no target could be expected to meet it on other days."""
 _ROUNDING: Final = 0.02
 """--max-overload may be a rounded figure of the given spec's."""
 _TINY: Final = 1e-9

@@ -273,7 +273,7 @@ class Phases:
         self._offsets = [step_ms * phase // _PHASES for phase in range(1, _PHASES)]
         self._replay = replay
         self._given: Sequence[tuple[Figures, ...]] = ()
-        self._kept: list[Trial] = []
+        self._passed: list[Trial] = []
         self._replays = 0
 
     @property
@@ -289,14 +289,14 @@ class Phases:
         """Return the best trial that keeps the limits, without the better ones that do not; else the given spec."""
         for _ in range(_STEPS_BACK):
             best = search.best
-            if not best.candidate or best in self._kept:
+            if not best.candidate or best in self._passed:
                 return best
             if self.left(search) < self.count * (1 if self._given else 2):
                 break
             self._given = self._given or self._runs({}, is_given=True)
             found = self._runs(best.candidate)
             if all(search.goal.keeps_limits(*pair) for pair in zip(found, self._given, strict=True)):
-                self._kept.append(best)
+                self._passed.append(best)
                 return best
             search.refuse(best)
         return search.trials[0]
