@@ -1,4 +1,4 @@
-"""Custom metrics, from a routed request to values; statuses and messages as recorded from prometheus-adapter."""
+"""Custom metrics, from a routed request to values: what tests.golden has no recording of."""
 
 from __future__ import annotations
 
@@ -86,27 +86,6 @@ async def test_named_object_returns_its_value(env: MetricsEnv) -> None:
     assert query == 'sum(rate(http_packets_total{port="80",namespace="shop",pod="a"}[1m])) by (pod)'
 
 
-@pytest.mark.parametrize(
-    ("change", "described"),
-    [
-        ({}, ("v1", "Pod", "shop")),
-        ({"resource": "pod"}, ("v1", "Pod", "shop")),
-        ({"resource": "deployments", "group": "apps", "metric": "dep_lag"}, ("apps/v1", "Deployment", "shop")),
-        ({"resource": "deployments", "metric": "dep_lag"}, ("apps/v1", "Deployment", "shop")),
-        ({"resource": "nodes", "namespace": "", "metric": "node_load"}, ("v1", "Node", "")),
-        ({"resource": "namespaces", "namespace": ""}, ("v1", "Namespace", "")),
-    ],
-)
-async def test_objects_of_every_kind(env: MetricsEnv, change: dict[str, str], described: tuple[str, str, str]) -> None:
-    labels = dict.fromkeys(("pod", "deployment", "node"), "a")
-    labels["namespace"] = "shop" if described[2] else "a"
-    env.prometheus.result = vector((labels, 1))
-    [value] = await named(env, **change)
-    about = value.described_object
-    assert (about.api_version, about.kind, about.namespace) == described
-    assert value.selector is None
-
-
 async def test_selector_returns_the_values_of_all_matching_objects(env: MetricsEnv) -> None:
     env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("b", "a", "silent")
     env.prometheus.result = vector(({"pod": "a"}, 1), ({"pod": "b"}, 2), ({"pod": "other"}, 3), ({}, 4))
@@ -116,49 +95,11 @@ async def test_selector_returns_the_values_of_all_matching_objects(env: MetricsE
     assert env.api.requests[-1].endswith("/pods?resourceVersion=0&labelSelector=app+in+%28web%29&limit=500")
 
 
-async def test_selector_matches_several_namespaces(env: MetricsEnv) -> None:
-    env.api.handlers["/api/v1/namespaces"] = objects("shop", "bank")
-    env.prometheus.result = vector(({"namespace": "bank"}, 1), ({"namespace": "shop"}, 2))
-    values = await selected(env, resource="namespaces", namespace="")
-    assert [value.described_object.name for value in values] == ["bank", "shop"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"metric": "nosuch"}, "the server could not find the metric nosuch for pods"),
-        ({"name": "b"}, f"the server could not find the metric {PACKETS} for pods b"),
-        ({"resource": "widgets"}, f"the server could not find the metric {PACKETS} for widgets"),
-        ({"resource": "w", "group": "x.io"}, f"the server could not find the metric {PACKETS} for w.x.io"),
-        (
-            {"resource": "services", "metric": "edge_value"},
-            "the server could not find the metric edge_value for services",
-        ),
-        ({"namespace": ""}, f"the server could not find the metric {PACKETS} for pods"),
-        ({"resource": "nodes", "metric": "node_load"}, "the server could not find the metric node_load for nodes"),
-        (
-            {"resource": "namespaces", "namespace": "", "name": "nosuch"},
-            f"the server could not find the metric {PACKETS} for namespaces nosuch",
-        ),
-    ],
-)
-async def test_missing_metric_or_value_is_not_found(env: MetricsEnv, change: dict[str, str], message: str) -> None:
-    env.prometheus.result = vector(({"pod": "a"}, 1))
+async def test_missing_resource_is_not_found_by_its_name_and_group(env: MetricsEnv) -> None:
     with pytest.raises(StatusError) as refused:
-        await named(env, **change)
-    assert (refused.value.code, refused.value.message) == (404, message)
-
-
-@pytest.mark.parametrize("change", [{}, {"metric": "nosuch"}, {"resource": "widgets"}, {"namespace": ""}])
-async def test_selector_without_objects_is_not_found(env: MetricsEnv, change: dict[str, str]) -> None:
-    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects()
-    with pytest.raises(StatusError) as refused:
-        await selected(env, **change)
+        await named(env, resource="w", group="x.io")
     assert refused.value.code == 404
-    assert refused.value.message == (
-        f"the server could not find the metric {change.get('metric', PACKETS)} for {change.get('resource', 'pods')}"
-    )
-    assert env.prometheus.queries == []
+    assert refused.value.message == f"the server could not find the metric {PACKETS} for w.x.io"
 
 
 async def test_metric_of_a_rule_without_a_query_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -173,11 +114,6 @@ async def test_metric_of_a_rule_without_a_query_is_not_found(tmp_path: Path, cap
             await named(env, metric="a")
     assert refused.value.code == 404
     assert "index 1 is out of range" in caplog.text
-
-
-async def test_objects_without_values_make_an_empty_list(env: MetricsEnv) -> None:
-    env.api.handlers["/api/v1/namespaces/shop/pods"] = objects("silent")
-    assert await selected(env) == []
 
 
 UNABLE = "Internal error occurred: unable to fetch metrics"

@@ -1,4 +1,4 @@
-"""Discovery, the paths at the root and /version, as prometheus-adapter gives them behind and beside an API server."""
+"""Discovery, the paths at the root and /version: what tests.golden has no recording of."""
 
 from pathlib import Path
 from typing import Any
@@ -9,43 +9,6 @@ import yaml
 from tests.adapter.serving import ServedAdapter, served_adapter
 
 E = "/apis/external.metrics.k8s.io/v1beta1"
-
-
-async def test_discovery(new_adapter: ServedAdapter) -> None:
-    group = {
-        "name": "custom.metrics.k8s.io",
-        "versions": [{"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}],
-        "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"},
-    }
-    document = (await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/")).json
-    assert document == {"kind": "APIGroup", "apiVersion": "v1", **group}
-
-    groups = (await new_adapter.request_as_master("/apis")).json
-    assert groups["kind"] == "APIGroupList"
-    assert [entry["name"] for entry in groups["groups"]] == ["custom.metrics.k8s.io", "external.metrics.k8s.io"]
-    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{new_adapter.port}"}]
-    assert groups["groups"][0] == group | {"serverAddressByClientCIDRs": addresses}
-
-
-async def test_resource_lists(tmp_path: Path) -> None:
-    def entry(name: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
-        return {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
-
-    async with served_adapter(tmp_path) as adapter:
-        for version in ("v1beta1", "v1beta2"):
-            document = (await adapter.request_as_master(f"/apis/custom.metrics.k8s.io/{version}")).json
-            assert document == {
-                "kind": "APIResourceList",
-                "apiVersion": "v1",
-                "groupVersion": f"custom.metrics.k8s.io/{version}",
-                "resources": [
-                    entry("pods/http_packets_per_second", "MetricValueList", namespaced=True),
-                    entry("nodes/node_load", "MetricValueList", namespaced=False),
-                    entry("ingresses.networking.k8s.io/hits", "MetricValueList", namespaced=True),
-                ],
-            }
-        document = (await adapter.request_as_master(E)).json
-        assert document["resources"] == [entry("queue_depth", "ExternalMetricValueList", namespaced=True)]
 
 
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])

@@ -1,4 +1,4 @@
-"""External metrics, from a routed request to values; statuses and messages as recorded from prometheus-adapter."""
+"""External metrics, from a routed request to values: what tests.golden has no recording of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from adapter.rules import parse_rules
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import (
-    NOW,
     CannedPrometheus,
     MetricsEnv,
     external_request,
@@ -49,34 +48,6 @@ async def values(
     )
 
 
-async def test_every_series_is_an_item(env: MetricsEnv) -> None:
-    env.prometheus.result = vector(({"queue": "a", "tier": "gold"}, 1000), ({"queue": "b", "tier": "silver"}, 0.5))
-    assert await values(env, selector="tier") == [
-        ExternalMetricValue(
-            metric="queue_depth",
-            labels={"queue": "a", "tier": "gold"},
-            timestamp=NOW,
-            window_seconds=None,
-            milli=1_000_000,
-        ),
-        ExternalMetricValue(
-            metric="queue_depth", labels={"queue": "b", "tier": "silver"}, timestamp=NOW, window_seconds=None, milli=500
-        ),
-    ]
-    assert env.prometheus.queries == ['max(queue_depth{tier!="",namespace="shop"}) by (queue, tier)']
-
-
-async def test_rule_that_is_not_namespaced_serves_every_namespace(env: MetricsEnv) -> None:
-    env.prometheus.result = vector(({"__name__": "global_backlog", "region": "eu"}, 12.5))
-    [value] = await values(env, "backlog")
-    assert value.labels == {"region": "eu"}  # the series' own name stays here
-    assert env.prometheus.queries == ["global_backlog{}"]
-
-
-async def test_no_series_is_an_empty_list(env: MetricsEnv) -> None:
-    assert await values(env) == []
-
-
 async def test_scalar_has_no_labels_and_its_own_time(env: MetricsEnv) -> None:
     env.prometheus.result = scalar(1.0, 5.0)
     [value] = await values(env)
@@ -86,19 +57,6 @@ async def test_scalar_has_no_labels_and_its_own_time(env: MetricsEnv) -> None:
 async def test_nan_is_zero_and_infinity_is_left_out(env: MetricsEnv) -> None:
     env.prometheus.result = vector(({"queue": "a"}, math.nan), ({"queue": "b"}, -math.inf))
     assert [(value.labels, value.milli) for value in await values(env)] == [({"queue": "a"}, 0)]
-
-
-@pytest.mark.parametrize(
-    ("namespace", "message"),
-    [
-        ("shop", "the server could not find the metric nosuch for "),
-        ("default", "the server could not find the metric nosuch for namespaces"),
-    ],
-)
-async def test_unknown_metric_is_not_found(env: MetricsEnv, namespace: str, message: str) -> None:
-    with pytest.raises(StatusError) as refused:
-        await values(env, "nosuch", namespace=namespace)
-    assert (refused.value.code, refused.value.message) == (404, message)
 
 
 @pytest.mark.parametrize(

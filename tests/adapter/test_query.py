@@ -1,11 +1,8 @@
-"""The PromQL that rules make for requests."""
+"""The PromQL that rules make for requests: what tests.golden has no recording of."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,11 +16,8 @@ from adapter.rules import parse_rules
 from adapter.rules.field_types import QUERY_FIELDS
 from adapter.rules.goregex import GoRegex
 from kube.api.mapping import GroupResource
-from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector, SelectorError
-from tests.adapter.metrics_env import DATA, custom_request, external_request, metrics_env, packets
 
-RECORDED = [json.loads(line) for line in (DATA / "queries.jsonl").read_text().splitlines()]
 [RULE] = parse_rules("rules: [{seriesQuery: a, metricsQuery: a}]", source="rules.yaml").custom
 
 
@@ -37,37 +31,6 @@ def pods(source: str, *names: str, namespace: str = "shop", selector: str = "") 
     return custom_query(
         template(source), made_of, names=names, namespace=namespace, selector=LabelSelector.parse(selector)
     )
-
-
-@pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["title"])
-async def test_queries_are_those_recorded_from_prometheus_adapter(case: dict[str, str], tmp_path: Path) -> None:
-    rules, prometheus = packets()
-    async with metrics_env(tmp_path, rules, prometheus) as env:
-        await env.catalog.relist()
-        selector = LabelSelector.parse(case["selector"])
-        parts = case["path"].split("/")
-        with contextlib.suppress(StatusError):  # 404: the canned Prometheus has no value for anybody
-            if case["api"] == "external":
-                await env.external.values(
-                    external_request(namespace=parts[1], metric=parts[2], selector=selector, seconds=5)
-                )
-            else:
-                namespace, resource, name = ("", *parts[:2]) if len(parts) == 3 else (parts[1], *parts[2:4])
-                if parts[2] == "metrics":
-                    namespace, resource, name = "", "namespaces", parts[1]
-                resource, _, group = resource.partition(".")
-                await env.custom.values(
-                    custom_request(
-                        resource=resource,
-                        group=group,
-                        namespace=namespace,
-                        name=name,
-                        metric=parts[-1],
-                        metric_selector=selector,
-                        seconds=5,
-                    )
-                )
-        assert prometheus.queries == [case["promql"]]
 
 
 def test_several_objects_are_a_regex_of_their_names() -> None:
