@@ -8,6 +8,7 @@ import pytest
 
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
+from replay.hpa_files import parse_hpa_document
 from replay.simulation import Settings
 from replay.tune.candidates import FIELDS, Candidate, candidate_object, other_fields, target_field, to_yaml
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, load_of, make_hpa, pods_metric
@@ -115,6 +116,14 @@ def test_what_the_api_server_adds_is_left_out() -> None:
     changed = object_of(document, {})
     assert list(changed) == ["apiVersion", "kind", "metadata", "spec"]
     assert changed["metadata"] == {"name": "web", "namespace": "shop", "annotations": {"team": "a"}}
+
+
+def test_hpa_without_a_namespace_gets_none() -> None:
+    document = hpa_document(pods_metric(average="70"))
+    del document["metadata"]["namespace"]
+    file = parse_hpa_document(document, "hpa.yaml")
+    changed = candidate_object(file.document, file.hpa, load_of(rps=[100.0]), SETTINGS, {"target": 80.0})
+    assert changed["metadata"] == {"name": "web"}
 
 
 def test_utilization_target_is_a_percentage_of_the_requests() -> None:
