@@ -113,8 +113,8 @@ def _of_aggregation(expr: AggregateExpr) -> Labels:
         labels = inner.only(_grouping(expr))
     else:
         labels = inner.without(_grouping(expr))
-    if kind == "count_values" and isinstance(expr.param, StringLiteral):
-        labels = labels.union(Labels(frozenset({expr.param.val})))
+    if expr.param is not None and isinstance(label := bare(expr.param), StringLiteral):  # of count_values
+        labels = labels.union(Labels(frozenset({label.val})))
     return labels
 
 
@@ -123,7 +123,7 @@ def _of_operator(expr: BinaryExpr) -> Labels:
     kind = operator(expr)
     if is_scalar(expr.lhs):
         return right
-    if is_scalar(expr.rhs) or kind in _SET_OPERATORS:
+    if kind in _SET_OPERATORS:
         return left
     if kind == "or":
         return left.union(right)
@@ -142,13 +142,12 @@ def _of_operator(expr: BinaryExpr) -> Labels:
 
 
 def _of_function(expr: Call) -> Labels:
-    name = expr.func.name
-    vectors = [one for one in expr.args if isinstance(one, Expr) and not is_scalar(one)]
-    if is_scalar(expr) or name == "vector" or not vectors:
+    vectors = [one for one in expr.args if not is_scalar(one)]
+    if is_scalar(expr) or not vectors:
         return _NONE
     labels = result_labels(vectors[0])
-    texts = [one.val for one in expr.args if isinstance(one, StringLiteral)]
-    match name:
+    texts = [one.val for one in map(bare, expr.args) if isinstance(one, StringLiteral)]
+    match expr.func.name:
         case "label_replace" | "label_join":
             return labels.union(Labels(frozenset(texts[:1])))
         case "histogram_quantile" | "histogram_fraction":
@@ -222,7 +221,7 @@ def groups_alike(query: str, *, label: str) -> bool:
     total = len(selectors(tree))
     alone = sum(isinstance(one, VectorSelector) for one in _outermost(tree))
     by_itself = all(len(list(_outermost(one.expr))) <= 1 or not _selects(one.expr) for one in aggregations)
-    return total <= 1 or alone == total or (alone == 0 and by_itself)
+    return alone == total or (alone == 0 and by_itself)
 
 
 def _outermost(expr: Expr) -> Iterator[Expr]:
@@ -278,7 +277,7 @@ def _is_never_zero(expr: Expr) -> bool:
         case AggregateExpr():
             return operator(expr) in ("count", "group")
         case Call():
-            least = bare(expr.args[1]) if expr.func.name in ("clamp_min", "clamp") and len(expr.args) > 1 else None
+            least = bare(expr.args[1]) if expr.func.name in ("clamp_min", "clamp") else None
             positive = isinstance(least, NumberLiteral) and least.val > 0
             return positive or expr.func.name in ("count_over_time", "time")
         case BinaryExpr():

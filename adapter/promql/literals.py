@@ -59,8 +59,7 @@ def tokenized(query: str) -> Iterator[tuple[str, str]]:
                 yield "", " "
             case kind:
                 yield kind or "", token[0]
-    if end < len(query):
-        yield "", query[end:]
+    yield "", query[end:]
 
 
 def unquote(literal: str) -> str:
@@ -155,10 +154,10 @@ def _group(names: Sequence[str], start: int) -> list[str]:
     """Return the alternatives for names whose next character is the same."""
     if len(names) == 1:
         return [_escaped(names[0][start:])]
-    # The common prefix of the first and the last of sorted texts is common to all of them.
+    # The common prefix of the first and the last of sorted texts, which differ, is common to all of them.
     first, last = names[0], names[-1]
     common = start
-    while common < len(first) and first[common : common + 1] == last[common : common + 1]:
+    while first[common : common + 1] == last[common : common + 1]:
         common += 1
     prefix = _escaped(first[start:common])
     inner = _alternatives(names, common)

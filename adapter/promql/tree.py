@@ -164,7 +164,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the operands of an expression."""
     match expr:
         case AggregateExpr():
-            return (expr.param, expr.expr) if isinstance(expr.param, Expr) else (expr.expr,)
+            return (expr.param, expr.expr) if expr.param is not None else (expr.expr,)
         case BinaryExpr():
             return (expr.lhs, expr.rhs)
         case Call():

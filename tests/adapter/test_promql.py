@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+import promql_parser
 import pytest
 
 from adapter.promql import (
     Labels,
     PromqlError,
+    as_vector,
     can_be_nan,
+    groups_alike,
+    is_scalar,
     matcher_sign,
     matchers,
     parse,
     restrict_query,
     result_labels,
     selectors,
+    separable_labels,
+    walk,
 )
 
 
@@ -40,10 +48,13 @@ def all_but(*names: str) -> Labels:
         ("max(sum(x) by (pod, le)) by (le)", only("le")),
         ("max(sum(x) by (pod)) by (le)", only()),
         ("SUM(x) BY (pod)", only("pod")),
-        ("topk(3, sum(x) by (pod)) by (a)", only("pod")),
+        *((f"{kind}(1, sum(x) by (pod)) by (a)", only("pod")) for kind in ("topk", "bottomk", "limitk", "limit_ratio")),
         ('count_values("v", x) by (pod)', only("pod", "v")),
+        ('count_values(("v"), x)', only("v")),
         ("histogram_quantile(0.9, sum(rate(x[5m])) by (pod, le))", only("pod")),
+        ("histogram_fraction(0, 1, sum(x) by (pod, le))", only("pod")),
         ('label_replace(sum(x) by (a), "pod", "$1", "a", "(.*)")', only("a", "pod")),
+        ('label_replace(sum(x) by (a), ("pod"), "$1", "a", "(.*)")', only("a", "pod")),
         ('label_join(sum(x) by (a), "pod", "-", "a")', only("a", "pod")),
         ("sum(x) by (pod) / sum(y) by (pod)", only("pod")),
         ("sum(x) by (pod) / on (pod) y", only("pod")),
@@ -61,7 +72,9 @@ def all_but(*names: str) -> Labels:
         ("scalar(x)", only()),
         ("vector(1)", only()),
         ("1 + 2", only()),
-        ('absent(x{pod="a"})', all_but()),
+        ("absent(sum(x) by (pod))", all_but()),
+        ('absent_over_time(x{pod=""}[5m])', all_but()),
+        ("info(sum(x) by (pod))", all_but()),
         ("-sum(x) by (pod)", only("pod")),
         ("max_over_time(sum(x) by (pod)[1h:1m])", only("pod")),
         ("sort(clamp_min(sum(x) by (pod), 1))", only("pod")),
@@ -69,6 +82,60 @@ def all_but(*names: str) -> Labels:
 )
 def test_labels_of_a_result(query: str, labels: Labels) -> None:
     assert result_labels(parse(query)) == labels
+
+
+@pytest.mark.parametrize(
+    ("query", "labels"),
+    [
+        ("X", all_but()),
+        ("-(X @ 5)", all_but()),
+        ("X + Y > bool time()", all_but()),
+        ("X and Y or X", all_but()),
+        ("rate(X[5m])", all_but()),
+        ("max_over_time(X[5m:1m])", all_but()),
+        ("max by (a, b) (sum by (b, c) (X))", only("b")),
+        ("quantile by (a) (0.5, X)", only("a")),
+        ("histogram_quantile(0.9, X)", all_but("le")),
+        ("histogram_quantile(0.9, sum by (le, a) (X))", only("a")),
+        # From here on, one value could depend on the series of another label value.
+        ("x", only()),
+        ("X + x", only()),
+        ('x{n!="s"}', only()),
+        ('x{n="t"}', only()),
+        ('x{m="s"}', only()),
+        ("1", only()),
+        ("X default 0", only()),  # MetricsQL
+        ("X @ start()", only()),
+        ("max_over_time(X[5m:1m] @ end())", only()),
+        ("sum(X)", only()),
+        ("sum without (a) (X)", only()),
+        ("topk by (a) (1, X)", only()),
+        ("X > on (n) Y", only()),
+        ("X * on (n) group_left Y", only()),
+        ("X + fill(0) Y", only()),
+        ("X + fill_left(0) Y", only()),
+        ("X + fill_right(0) Y", only()),
+        ("scalar(X)", only()),
+        ("absent(X)", only()),
+        ('label_replace(X, "n", "b", "c", "d")', only()),
+    ],
+)
+def test_labels_by_which_a_query_can_be_coalesced(query: str, labels: Labels) -> None:
+    query = query.replace("X", 'x{a="b",n="s"}').replace("Y", 'y{n="s",a="b"}')
+    assert separable_labels(query, label="n", value="s") == labels
+
+
+@pytest.mark.parametrize(
+    ("query", "alike"),
+    [
+        *((query, True) for query in ("x", "1", "x / y", "sum by (p) (x)", "sum(x + 1)", "sum(x) / sum(y)")),
+        *((query, True) for query in ("avg(sum(x) / count(y))", "sum(x) + sum(sum(y) + sum(z))")),
+        *((query, False) for query in ("sum by (n) (x)", "sum(x) / on () sum by (n) (y)", "sum(x) / y", "sum(x / y)")),
+        *((query, False) for query in ("sum(x / sum(y))", "sum(x) + sum(sum(y) + z)", "sum(x) + sum(y + z)", "x{")),
+    ],
+)
+def test_grouping_by_one_more_label_changes_no_value(query: str, alike: bool) -> None:
+    assert groups_alike(query, label="n") is alike
 
 
 @pytest.mark.parametrize(
@@ -84,6 +151,17 @@ def test_labels_of_a_result(query: str, labels: Labels) -> None:
         ("(a / b) > bool 1", True),
         ("a / b != 1", True),
         ("a / b or vector(0)", True),
+        ("histogram_fraction(0, 1, x)", True),
+        ("histogram_avg(x)", True),
+        ("a / (b - c)", True),
+        ("a / (b >= 0)", True),
+        ("a / round(b, 5)", True),
+        ("a / rate(b[5m])", True),
+        *((f"a / b {sign} 1", False) for sign in ("==", ">", "<", ">=", "<=")),
+        *((f"{kind}((a / b)[5m:1m])", False) for kind in ("count_over_time", "present_over_time", "absent_over_time")),
+        *((f"{kind}(a / b)", False) for kind in ("count", "group", "absent")),
+        *((f"a / {kind}", False) for kind in ("group(b)", "time()", "count_over_time(b[5m])", "clamp(b, 1, 5)")),
+        ("a / (b > 5)", False),
         ("a / 100", False),
         ("a / count(b)", False),
         ("a / (b > 0)", False),
@@ -94,13 +172,32 @@ def test_labels_of_a_result(query: str, labels: Labels) -> None:
         ("a / clamp_min(b, 1)", False),
         ("a / clamp_min(b, 0)", True),
         ("a / b > 0", False),
-        ("count(a / b)", False),
         ("rate(a[5m]) * 100 - b", False),
         ("quantile_over_time(0.9, a[5m])", False),
     ],
 )
 def test_results_that_can_be_nan(query: str, nan: bool) -> None:
     assert can_be_nan(parse(query)) is nan
+
+
+@pytest.mark.parametrize("query", ["1", "(1)", "-(1)", "1 + time()", "scalar(x)", "1 # one"])
+def test_scalar_becomes_a_vector(query: str) -> None:
+    assert is_scalar(parse(query)) is True
+    assert is_scalar(parse(as_vector(query))) is False
+
+
+@pytest.mark.parametrize("query", ["x", "-x", "1 + x", "x + 1", "vector(1)", "sum(x)", "x default 0"])
+def test_what_is_no_scalar_stays(query: str) -> None:
+    assert as_vector(query) == query
+
+
+def test_vectors_are_no_scalars() -> None:
+    assert [is_scalar(parse(query)) for query in ("x", "sum(x)", "x[5m]")] == [False] * 3
+
+
+def test_walk_visits_each_expression_once() -> None:
+    kinds = [type(one).__name__ for one in walk(parse("sum(topk(scalar(y), x))"))]
+    assert kinds == ["AggregateExpr", "AggregateExpr", "Call", "VectorSelector", "VectorSelector"]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +225,7 @@ def test_text_that_is_not_promql(query: str) -> None:
         ("a=`\\d`", "=", r"\d"),
         (r'a="\x62\u00e9\143"', "=", "béc"),
         (r'a="\xc3\xa9\n\""', "=", 'é\n"'),
+        (r'a="\U0010ffff"', "=", "\U0010ffff"),
     ],
 )
 def test_strings_are_read_as_prometheus_reads_them(matcher: str, sign: str, value: str) -> None:
@@ -144,30 +242,78 @@ def test_a_long_list_of_names_is_parsed() -> None:
     assert matchers(selector)[1].value == names
 
 
+UNKNOWN = "a string has an unknown escape sequence"
+ESCAPES = "it has more than 8000 escape sequences, and bytes beyond ASCII"
+SYNTAX = "it is longer than 4000 characters, without the values of its matchers"
+OPERATORS = "it has more than 400 operators and parentheses"
+CONTROL = "a string begins with a control character"
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (r'"\q"', "unknown escape"),
-        (r'"\400"', "unknown escape"),
-        (r'"\U00110000"', "unknown escape"),
-        (r'"\xff"', "not UTF-8"),
-        (r'"\ud800"', "not UTF-8"),
-        ('"\n"', "line break"),
-        ('"a', "does not end"),
-        ('"' + '\\"' * 7_000, "does not end"),
-        ('"' + '\\"' * 9_000, "more than 8000 escape"),
-        ('"' + "é" * 9_000 + '"', "more than 8000 escape"),
-        ('"\ud800"', "not Unicode"),
-        ('"' + "a" * 64_000 + '"', "longer than 64000"),
-        ("x or " * 350 + "x" * 3_000, "longer than 4000"),
-        ("x{" + ",".join(['a=~"b"'] * 120) + "}", "more than 400"),
-        ('{"\x7f0"}', "control character"),
+        (r'"\q"', UNKNOWN),
+        (r'"\400"', UNKNOWN),
+        (r'"\U00110000"', UNKNOWN),
+        (r'"\xff"', "a string is not UTF-8"),
+        (r'"\ud800"', "a string is not UTF-8"),
+        ('"\n"', "a string has a line break; use `backquotes`"),
+        ('"a', "a string does not end"),
+        ('"' + '\\"' * 7_000, "a string does not end"),
+        ('"' + '\\"' * 9_000, ESCAPES),
+        ('"' + "é" * 9_000 + '"', ESCAPES),
+        ('"\ud800"', "it is not Unicode"),
+        ('"' + "a" * 64_000 + '"', "it is longer than 64000 characters"),
+        ("x or " * 350 + "x" * 3_000, SYNTAX),
+        ("x{" + ",".join(['a=~"b"'] * 120) + "}", OPERATORS),
+        ('{"\x7f0"}', CONTROL),
+        ('"\x7f0"', CONTROL),
+        ('x == y{"\x7f0"}', CONTROL),
+        ('x{a="b" "\x7f0"}', CONTROL),
+        ('x > "\x7f0"', CONTROL),
+        ("x" * 3_995 + '{a="bbb"}', SYNTAX),
+        ("x{" + "," * 3_000 + 'a="b"' + "," * 1_000 + "}", SYNTAX),
+        ("+" * 401 + "x", OPERATORS),
+        ("x" * 4_001, SYNTAX),
+        ("x @ " + "9" * 50, "a number cannot be used: " + "9" * 40),
+        ("x offset 100000000000", "a number cannot be used: 100000000000"),
+        ('x{a="1" or b="2"}', "a selector has `or`, which only MetricsQL has"),
     ],
-    ids=range(15),
+    ids=range(26),
 )
 def test_strings_and_sizes_that_are_errors(text: str, why: str) -> None:
-    with pytest.raises(PromqlError, match=why):
+    with pytest.raises(PromqlError) as error:
         parse(text)
+    assert str(error.value) == why
+
+
+def test_largest_texts_are_parsed() -> None:
+    matchers = (['a="b"'] * 400, ['a=~"b"'] * 100, [f'a="{"a" * 63_993}"'], ['a="' + "\\n" * 8_000 + '"'])
+    for text in ("x" * 4_000, "x" * 3_994 + '{a="bbb"}', *(f"x{{{','.join(some)}}}" for some in matchers)):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("matchers", "hidden"),
+    [
+        (['a="' + "b" * 32 + '"', 'a="."', 'a="b{2}"'], 0),
+        (['a="' + "b" * 33 + '"', 'a!="' + "b" * 33 + '"'], 2),
+        (['a=~"' + "b" * 2000 + '"', 'a!~"' + "b" * 2000 + '"'], 0),
+        (['a=~"' + "b" * 2000 + '"', 'a!~"' + "b" * 2001 + '"', 'a="b"'], 1),
+        (['a=~".*"', 'a=~"' + "." * 29 + '"', "a=~`x[0]`"], 1),
+        (["a=~`\\.`", 'a=~"' + "." * 28 + '"'], 0),
+        (['a=~"b{2}"', f'a=~"{"X" * 31}"'], 1),
+    ],
+    ids=range(7),
+)
+def test_parser_gets_no_long_values_and_compiles_few_expressions(
+    matchers: list[str], hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes long for such, so it gets a mark in their place."""
+    parser = Mock(wraps=promql_parser.parse)
+    monkeypatch.setattr(promql_parser, "parse", parser)
+    parse(f"x{{{','.join(matchers)}}}")
+    assert parser.call_args.args[0].count("\\u007f") == hidden
 
 
 def test_deep_nesting_is_an_error() -> None:

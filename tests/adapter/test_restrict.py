@@ -62,6 +62,7 @@ def shop(query: str) -> str:
         ('x{a="é\\n\\"\\\\"}', r'x{namespace="shop",a="\u00e9\u000a\"\\"}'),
         ('x{a="\\xc3\\xa9"}', r'x{namespace="shop",a="\u00e9"}'),
         ('x{a="\\360\\237\\230\\200"}', r'x{namespace="shop",a="\U0001f600"}'),
+        ('x{a="\uffff\U00010000"}', r'x{namespace="shop",a="\uffff\U00010000"}'),
         # The parser gets marks instead of the values of matchers that are long.
         (f'{{"0",a="{LONG}",b!="7"}}', f'{{namespace="shop",__name__="0",a="{LONG}",b!="7"}}'),
         (f'x{{a="\x7f1",b="{LONG}",c!~"\x7f0"}}', rf'x{{namespace="shop",a="\u007f1",b="{LONG}",c!~"\u007f0"}}'),

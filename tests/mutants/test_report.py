@@ -24,7 +24,7 @@ def test_change_is_named_by_its_function_and_lines() -> None:
 
 
 def test_survivor_without_a_reason_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    result = Result(100, {CHANGE: DIFF})
+    result = Result(100, ((CHANGE, DIFF),))
     assert report(result, Expected(())) == 1
     assert DIFF in capsys.readouterr().out
     assert report(result, Expected((), (Survivor(f"{CHANGE}\n", "because"),))) == 0
@@ -33,12 +33,21 @@ def test_survivor_without_a_reason_is_an_error(capsys: pytest.CaptureFixture[str
 
 def test_more_than_five_percent_are_too_many() -> None:
     known = Expected((), (Survivor(CHANGE, "because"),))
-    assert [report(Result(total, {CHANGE: DIFF}), known) for total in (20, 19)] == [0, 1]
+    assert [report(Result(total, ((CHANGE, DIFF),)), known) for total in (20, 19)] == [0, 1]
 
 
 def test_reason_for_what_does_not_survive_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(Result(100, {}), Expected((), (Survivor(CHANGE, "because"),))) == 0
+    assert report(Result(100, ()), Expected((), (Survivor(CHANGE, "because"),))) == 0
     assert f"a test notices this now, or it is no mutant any more:\n{CHANGE}" in capsys.readouterr().out
+
+
+def test_change_whose_tests_do_not_end_is_listed_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(Result(100, (), (CHANGE,)), Expected(())) == 0
+    out = capsys.readouterr().out
+    assert f"the tests do not end in time:\n{CHANGE}\n" in out
+    assert out.endswith(
+        "0 of 100 mutants survive (0.0%), 0 without a reason\nthe tests of 1 more did not end in time\n"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(EXPECTED.glob("*.yaml")), ids=lambda path: path.stem)
