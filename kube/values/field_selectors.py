@@ -6,13 +6,16 @@ Upstream: fields.ParseSelector
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 
 from kube.values.fields import quote
 
-_OPERATORS = ("!=", "==", "=")
 _ESCAPABLE = "\\,="
+# Terms are between commas; a comma after a backslash is part of a value.
+_TERMS = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
+_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+_SPECIAL = re.compile(r"\\(.?)|[,=]", re.DOTALL)
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 
@@ -34,7 +37,7 @@ class FieldSelector:
             FieldSelectorError: with Kubernetes' message.
         """
         terms = []
-        for part in sorted(_terms(text)):
+        for part in sorted(_TERMS.findall(text)):
             field, operator, value = _split(part, text)
             value = _unescape(value)
             if field or value:
@@ -55,42 +58,22 @@ class FieldSelector:
         return all(((name if field == _NAME else namespace) == value) == equal for field, equal, value in self.terms)
 
 
-def _terms(text: str) -> Iterator[str]:
-    """Yield the non-empty terms between commas; a comma after a backslash is part of a value."""
-    start, escaped = 0, False
-    for position, character in enumerate(text):
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character == ",":
-            if position > start:
-                yield text[start:position]
-            start = position + 1
-    if start < len(text):
-        yield text[start:]
-
-
 def _split(term: str, text: str) -> tuple[str, str, str]:
     """Return field, operator and value of a term; spaces belong to field and value."""
-    for position in range(len(term)):
-        for operator in _OPERATORS:
-            if term.startswith(operator, position):
-                return term[:position], operator, term[position + len(operator) :]
-    raise FieldSelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise FieldSelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+    return found[1], found[2], found[3]
 
 
 def _unescape(value: str) -> str:
-    characters = iter(value)
-    read = []
-    for character in characters:
-        if character == "\\":
-            escaped = next(characters, "")
-            if not escaped or escaped not in _ESCAPABLE:
-                raise FieldSelectorError(f"invalid field selector: invalid escape sequence: \\{escaped}")
-            read.append(escaped)
-        elif character in _ESCAPABLE:
-            raise FieldSelectorError(f"invalid field selector: unescaped character in value: {ord(character)}")
-        else:
-            read.append(character)
-    return "".join(read)
+    """Return a value without the backslashes before backslashes, commas and equals signs."""
+
+    def unescaped(found: re.Match[str]) -> str:
+        if found[0][0] != "\\":
+            raise FieldSelectorError(f"invalid field selector: unescaped character in value: {ord(found[0])}")
+        if not found[1] or found[1] not in _ESCAPABLE:
+            raise FieldSelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
+        return found[1]
+
+    return _SPECIAL.sub(unescaped, value)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from kube.values import fields, names
 from kube.values.names import LABEL_WORDS, LabelWords
 
@@ -53,6 +55,19 @@ _OBJECT_OPERATORS = {
     "Exists": Operator.EXISTS,
     "DoesNotExist": Operator.DOES_NOT_EXIST,
 }
+
+
+class _Expression(msgspec.Struct):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class _ObjectSelector(msgspec.Struct, rename="camel"):
+    """A metav1.LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +141,17 @@ class LabelSelector:
         """
         if selector is None:
             return cls(nothing=True)
-        if not isinstance(selector, Mapping):
-            raise SelectorError("a label selector must be an object with matchLabels and matchExpressions")
-        requirements = [
-            _checked(key, Operator.EQUALS, [value]) for key, value in sorted(_match_labels(selector).items())
-        ]
-        for key, name, values in _match_expressions(selector):
-            operator = _OBJECT_OPERATORS.get(name)
+        try:
+            given = msgspec.convert(selector, _ObjectSelector)
+        except msgspec.ValidationError as error:
+            raise SelectorError(f"a label selector cannot be read: {error}") from None
+        labels = sorted((given.match_labels or {}).items())
+        requirements = [_checked(key, Operator.EQUALS, [value]) for key, value in labels]
+        for one in given.match_expressions or ():
+            operator = _OBJECT_OPERATORS.get(one.operator or "")
             if operator is None:
-                raise SelectorError(f"{fields.quote(name)} is not a valid label selector operator")
-            requirements.append(_checked(key, operator, values))
+                raise SelectorError(f"{fields.quote(one.operator or '')} is not a valid label selector operator")
+            requirements.append(_checked(one.key or "", operator, one.values or []))
         return cls(_sorted(requirements))
 
     @property
@@ -195,7 +211,8 @@ class _Parser:
         key = self._take()
         if not _is_word(key):
             raise SelectorError(f"found '{key}', expected: identifier")
-        _check_key(key, path="<nil>", words=self._words)
+        if errors := names.qualified_name_errors(key, words=self._words):
+            raise SelectorError(fields.invalid("<nil>", key, "; ".join(errors)))
         if absent:
             return Requirement(key, Operator.DOES_NOT_EXIST)
         if self._peek() in ("", ","):
@@ -294,11 +311,6 @@ def _checked(key: str, operator: Operator, values: list[str], *, words: LabelWor
     return Requirement(key, operator, tuple(distinct))
 
 
-def _check_key(key: str, *, path: str, words: LabelWords) -> None:
-    if errors := names.qualified_name_errors(key, words=words):
-        raise SelectorError(fields.invalid(path, key, "; ".join(errors)))
-
-
 def _sorted(requirements: list[Requirement]) -> tuple[Requirement, ...]:
     return tuple(sorted(requirements, key=lambda requirement: requirement.key))
 
@@ -308,26 +320,3 @@ def _parse_int64(text: str) -> int | None:
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
-
-
-def _match_labels(selector: Mapping[str, Any]) -> Mapping[str, str]:
-    labels = selector.get("matchLabels") or {}
-    if not isinstance(labels, Mapping) or not all(isinstance(value, str) for value in labels.values()):
-        raise SelectorError("matchLabels must be a map of strings")
-    return labels
-
-
-def _match_expressions(selector: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
-    """Return key, operator and values of each expression; check their types."""
-    expressions = selector.get("matchExpressions") or []
-    parts = []
-    for expression in expressions if isinstance(expressions, list) else [expressions]:
-        if not isinstance(expression, Mapping):
-            raise SelectorError("matchExpressions must be a list of objects")
-        key, operator = expression.get("key") or "", expression.get("operator") or ""
-        values = expression.get("values") or []
-        well_typed = isinstance(key, str) and isinstance(operator, str) and isinstance(values, list)
-        if not well_typed or not all(isinstance(value, str) for value in values):
-            raise SelectorError("a matchExpression must have a string key, a string operator and a list of strings")
-        parts.append((key, operator, list(values)))
-    return parts

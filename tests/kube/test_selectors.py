@@ -48,11 +48,11 @@ def test_absent_selector_selects_nothing_and_empty_one_everything() -> None:
             'values: Invalid value: ["v"]: values set must be empty for exists and does not exist',
         ),
         ({"matchLabels": {"bad key!": "x"}}, 'key: Invalid value: "bad key!": name part must consist of'),
-        ({"matchLabels": {"a": 1}}, "matchLabels must be a map of strings"),
-        ({"matchLabels": ["a"]}, "matchLabels must be a map of strings"),
-        ({"matchExpressions": "a"}, "matchExpressions must be a list of objects"),
-        ({"matchExpressions": [{"key": 1}]}, "must have a string key"),
-        ("app=web", "must be an object"),
+        ({"matchLabels": {"a": 1}}, "Expected `str`, got `int` - at `$.matchLabels"),
+        ({"matchLabels": ["a"]}, "Expected `object | null`, got `array` - at `$.matchLabels`"),
+        ({"matchExpressions": "a"}, "Expected `array | null`, got `str` - at `$.matchExpressions`"),
+        ({"matchExpressions": [{"key": 1}]}, "Expected `str | null`, got `int`"),
+        ("app=web", "Expected `object`, got `str`"),
     ],
 )
 def test_invalid_selector_objects_are_refused(selector: Any, error: str) -> None:
