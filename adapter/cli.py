@@ -21,7 +21,7 @@ from adapter.commands.flags import (
     prometheus_flags,
     ui_flag,
 )
-from adapter.commands.ignored_flags import IGNORED
+from adapter.commands.ignored_flags import IGNORED, ServeCommand, given_ignored_flags, ignored_options
 from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import flags_of
 from adapter.commands.serve import serve as run_server
@@ -31,10 +31,8 @@ from adapter.settings import DEFAULTS as SETTINGS
 from kube.api.client import KubeConfigError
 from kube.process.flags import (
     CONTEXT_SETTINGS,
-    GoCommand,
     LazyGroup,
     flag_section,
-    ignored_options,
     option_group,
     verbosity_option,
 )
@@ -84,7 +82,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=GoCommand)
+@main.command(cls=ServeCommand)
 @flag_section("Metrics discovery flags")
 @click.option(
     "--config",
@@ -114,8 +112,8 @@ def main() -> None:
 @flag_section("Global flags")
 @setting_option(SETTINGS)
 @verbosity_option
-@ignored_options(IGNORED)
-def serve(*, config: Path | None, verbosity: int, ignored: tuple[str, ...], **options: Any) -> None:
+@ignored_options
+def serve(*, config: Path | None, verbosity: int, **options: Any) -> None:
     """Serve the metrics APIs until SIGTERM.
 
     Serves custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io from Prometheus. Accepts the flags and the
@@ -124,11 +122,12 @@ def serve(*, config: Path | None, verbosity: int, ignored: tuple[str, ...], **op
     if config is None:
         raise click.UsageError("no metrics discovery configuration file specified (make sure to use --config)")
     setup_logging(verbosity)
-    for flag in ignored:
+    context = click.get_current_context()
+    for flag in given_ignored_flags(context):
         _log.warning("%s has no effect: %s", flag, IGNORED[flag])
     try:
         rules = load_rules(config)
-        flags = flags_of(click.get_current_context())
+        flags = flags_of(context)
         run(run_server(ServeOptions(config=config, flags=flags, **options), rules))
     except RulesError as error:
         raise click.ClickException(f"unable to load metrics discovery configuration: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from autoscaler.commands.flags import availability_options, config_options, decision_log_options, ui_options
+from autoscaler.commands.flags import availability_options, config_options, decision_log_options, finite, ui_options
 from autoscaler.core.config import PREFIX, Mode
 from autoscaler.core.model import HPA_APIS, HPAApi
 from autoscaler.loop.controller import Controller
@@ -26,8 +26,8 @@ from autoscaler.ui.sources import WhatIf
 from kube.api.client import KubeClient, KubeConfigError
 from kube.process.config_page import given_flags
 from kube.process.flags import (
-    ANY_FINITE,
     CONTEXT_SETTINGS,
+    POSITIVE_DURATION,
     GoCommand,
     LazyGroup,
     Parsed,
@@ -41,7 +41,6 @@ from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
 from kube.serving.listener import ListenError
-from kube.values.durations import POSITIVE_DURATION
 from kube.version import VERSION
 
 _DEFAULTS = Options()
@@ -127,7 +126,7 @@ def main() -> None:
 @click.option(
     "--kube-api-qps",
     "qps",
-    type=ANY_FINITE,
+    type=Parsed("float", finite),
     default=_DEFAULTS.qps,
     show_default="20, 3 more per HPA and sync period, and 1 more per eager HPA",
     help="QPS limit for requests to the API server about scales, statuses and events together, and for each metrics "

@@ -18,8 +18,8 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 from autoscaler.commands.debug_client import SERVER_URL
 from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
-from kube.process.flags import Parsed, flag_section, kubeconfig_options, option_group
-from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, parse_duration
+from kube.process.flags import DURATION, POSITIVE_DURATION, Parsed, flag_section, kubeconfig_options, option_group
+from kube.values.durations import DurationError, parse_duration
 from kube.values.quantity import Quantity, QuantityError
 from replay.forecast import parse_forecast
 

@@ -26,9 +26,8 @@ from adapter.settings import DEFAULTS, Settings
 from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config
 from kube.process.config_page import Flags
-from kube.process.flags import FILE, Parsed, bool_option, option_group
+from kube.process.flags import DURATION, FILE, POSITIVE_DURATION, Parsed, bool_option, option_group
 from kube.serving.options import AuthOptions, ServingOptions
-from kube.values.durations import DURATION, POSITIVE_DURATION
 from kube.web.options import UIAddress, external_url
 
 Command = Callable[..., None]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from kube.process.flags import GoCommand
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _LOG: Final = "the log always goes to standard error, one line per record"
 _HTTP1: Final = "HTTP/2 is not supported"
@@ -65,3 +72,31 @@ IGNORED: Final = {
     **dict.fromkeys(_audit_flags(), _AUDIT),
 }
 """The flags, and the reason why each has no effect."""
+
+
+class ServeCommand(GoCommand):
+    """A command with `ignored_options`, which take any value.
+
+    click would read a value that begins with a dash, as in `--client-qps=-1`, as another option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; see click."""
+        pairs = [argument.partition("=") for argument in args]
+        return super().parse_args(
+            ctx, [f"{name}=..." if equals and name in IGNORED else name + equals + text for name, equals, text in pairs]
+        )
+
+
+def ignored_options(function: F) -> F:
+    """Add the flags, which --help does not show."""
+    for flag in IGNORED:
+        click.option(flag, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
+    return function
+
+
+def given_ignored_flags(context: click.Context) -> Iterator[str]:
+    """Yield those on the command line."""
+    for flag in IGNORED:
+        if context.get_parameter_source(flag.strip("-").replace("-", "_")) is ParameterSource.COMMANDLINE:
+            yield flag

@@ -12,8 +12,7 @@ from adapter.rule_objects.annotations import hpa_sources
 from adapter.rule_objects.watches import CLUSTER_METRIC_RULES, CONFIG_MAPS, METRIC_RULES, ObjectSource
 from adapter.rules.objects import Tenancy
 from kube.api.config import own_namespace
-from kube.process.flags import Parsed, bool_option, option_group
-from kube.values.durations import POSITIVE_DURATION
+from kube.process.flags import POSITIVE_DURATION, Parsed, bool_option, option_group
 
 _OWN_NAMESPACE = "milliscale"
 

@@ -36,7 +36,7 @@ from autoscaler.records.record import VERSION, DecisionRecord, MetricRecord
 from kube.api.client import KubeClient, KubeConfigError, KubeError
 from kube.api.config import RestConfigError, default_kubeconfig, load_config
 from kube.api.status import StatusError
-from kube.process.flags import NAMESPACED_NAME, Parsed, kubeconfig_options
+from kube.process.flags import Parsed, kubeconfig_options
 from kube.process.runtime import run
 from kube.values.printable import printable
 from kube.web.options import external_url
@@ -59,10 +59,16 @@ class _Output(click.Choice[str]):
         return super().convert(value.removeprefix("="), param, ctx)
 
 
+def _namespaced_name(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} must be NAMESPACE/NAME, such as default/web")
+    return namespace, name
+
+
 def _hpa_name(text: str) -> tuple[str, str]:
     """Parse NAMESPACE/NAME, or NAME with an empty namespace."""
-    namespaced: tuple[str, str] = NAMESPACED_NAME.convert(text, None, None) if "/" in text else ("", text)
-    return namespaced
+    return _namespaced_name(text) if "/" in text else ("", text)
 
 
 @click.command()
@@ -91,7 +97,7 @@ def _hpa_name(text: str) -> tuple[str, str]:
 @click.option(
     "--state-configmap",
     "state",
-    type=NAMESPACED_NAME,
+    type=Parsed("namespace/name", _namespaced_name),
     help="NAMESPACE/NAME of the ConfigMap in which the running autoscaler saves its history, to be used without "
     "--server.",
 )

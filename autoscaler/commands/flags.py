@@ -6,6 +6,7 @@ Upstream: component-base options.BindLeaderElectionFlags, leaderelection.NewLead
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,10 +23,10 @@ from autoscaler.loop.sharding import Shard, pod_ordinal
 from autoscaler.records.audit import AuditSettings
 from kube.api.config import own_namespace
 from kube.controller.election import JITTER, ElectionSettings
-from kube.process.flags import FINITE, Parsed, bool_option, option_group, parse_bool
+from kube.process.flags import DURATION, POSITIVE_DURATION, Parsed, bool_option, option_group, parse_bool
 from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.options import AuthOptions
-from kube.values.durations import DURATION, POSITIVE_DURATION, format_duration
+from kube.values.durations import format_duration
 from kube.values.names import label_value_errors, rfc1123_label_errors, rfc1123_subdomain_errors
 from kube.web.options import UIAddress, external_url
 
@@ -38,6 +39,23 @@ _DECISION_LOG: Final = DecisionLogOptions()
 _LEASE: Final = "milliscale-autoscaler"
 _NAMESPACE: Final = "kube-system"
 """Of the Lease, outside of a pod."""
+
+
+def finite(text: str) -> float:
+    """Parse a number. Raises ValueError."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number such as 0.1") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a finite number")
+    return number
+
+
+def _tolerance(text: str) -> float:
+    if (number := finite(text)) < 0:
+        raise ValueError(f"{text} must not be negative")
+    return number
 
 
 def _feature_gates(text: str) -> dict[str, bool]:
@@ -86,7 +104,7 @@ config_options = option_group(
     click.option(
         "--horizontal-pod-autoscaler-tolerance",
         "tolerance",
-        type=FINITE,
+        type=Parsed("float", _tolerance),
         default=_CONFIG.tolerance,
         help="Minimum change (from 1.0) in the ratio of a metric to its target for scaling.",
     ),

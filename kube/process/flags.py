@@ -1,8 +1,7 @@
 """Command-line flags that behave like those of Kubernetes' programs.
 
 Go's flags differ from click's in three ways: a boolean may have a value (`--flag`, `--flag=false`), a list is one flag
-with commas or several flags, and `-v=4` is `--v=4`. `ignored_options` accepts flags of other programs without effect,
-and `flag_section` groups flags in --help, as in kube-apiserver's.
+with commas or several flags, and `-v=4` is `--v=4`. `flag_section` groups flags in --help, as in kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
+from kube.values.durations import parse_duration
 from kube.values.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,17 +74,6 @@ class Parsed(click.ParamType[T]):
             self.fail(str(error), param, ctx)
 
 
-def _namespaced_name(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not namespace or not name or "/" in name:
-        raise ValueError(f"{text!r} must be NAMESPACE/NAME, such as default/web")
-    return namespace, name
-
-
-NAMESPACED_NAME = Parsed("namespace/name", _namespaced_name)
-"""NAMESPACE/NAME, as a pair."""
-
-
 # As strconv.ParseBool.
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
@@ -98,30 +86,17 @@ def parse_bool(text: str) -> bool:
     return text in _TRUE
 
 
-class _Finite(click.ParamType[float]):
-    """A finite number, zero or more unless negative numbers are allowed."""
-
-    name = "float"
-
-    def __init__(self, *, negative_allowed: bool) -> None:
-        self._negative_allowed = negative_allowed
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse the flag's value."""
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number such as 0.1", param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        if number < 0 and not self._negative_allowed:
-            self.fail(f"{value} must not be negative", param, ctx)
-        return number
+def _duration(text: str, *, zero_allowed: bool) -> float:
+    seconds = parse_duration(text)
+    if seconds < 0 or (seconds == 0 and not zero_allowed):
+        raise ValueError(f"{text} must {'not be negative' if zero_allowed else 'be longer than 0s'}")
+    return seconds
 
 
 _BOOL = Parsed("bool", parse_bool)
-FINITE = _Finite(negative_allowed=False)
-ANY_FINITE = _Finite(negative_allowed=True)
+DURATION = Parsed("duration", functools.partial(_duration, zero_allowed=True))
+"""A duration, converted to seconds."""
+POSITIVE_DURATION = Parsed("duration", functools.partial(_duration, zero_allowed=False))
 
 
 def bool_option(*names: str, default: bool = False, **attributes: Any) -> Callable[[F], F]:
@@ -193,10 +168,6 @@ def verbosity_option(function: F) -> F:
     return click.option("-v", "--v", "verbosity", type=Parsed("int", _verbosity), default=0, help=help_text)(function)
 
 
-class _Ignored(click.Option):
-    """A flag without effect."""
-
-
 class FlagSection(click.Option):
     """A heading in --help. Command lines cannot contain it."""
 
@@ -205,10 +176,7 @@ class FlagSection(click.Option):
 
 
 class GoCommand(click.Command):
-    """A command with flags of `ignored_options`, which take any value, and of `flag_section`.
-
-    click would read a value that begins with a dash, as in `--client-qps=-1`, as another option.
-    """
+    """A command with flags of `flag_section`, whose arguments are in the context's `meta`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags by section; see click."""
@@ -233,41 +201,11 @@ class GoCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; see click."""
-        ignored = {name for parameter in self.params if isinstance(parameter, _Ignored) for name in parameter.opts}
-        args = [_without_value(argument, ignored) for argument in args]
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
-
-
-def _without_value(argument: str, ignored: Collection[str]) -> str:
-    name, equals, _ = argument.partition("=")
-    return f"{name}=..." if equals and name in ignored else argument
 
 
 def flag_section(title: str) -> Callable[[F], F]:
     """Put the flags below this decorator under a heading in the --help of a GoCommand."""
     name = f"--section-{title.lower().replace(' ', '-')}"
     return click.option(name, cls=FlagSection, help=title, hidden=True, expose_value=False)
-
-
-def ignored_options(flags: Collection[str]) -> Callable[[F], F]:
-    """Add hidden flags without effect to a GoCommand; those that are given are passed on as `ignored`."""
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def wrapper(*arguments: Any, **values: Any) -> Any:
-            given = tuple(flag for flag in flags if values.pop(_parameter(flag)) is not None)
-            return function(*arguments, ignored=given, **values)
-
-        for flag in flags:
-            option = click.option(
-                flag, _parameter(flag), cls=_Ignored, is_flag=False, flag_value="", default=None, hidden=True
-            )
-            option(wrapper)
-        return wrapper  # type: ignore[return-value]  # click looks at the parameters that the options declare, not here
-
-    return decorate
-
-
-def _parameter(flag: str) -> str:
-    return "ignored_" + flag.strip("-").replace("-", "_")

@@ -12,12 +12,19 @@ from pathlib import Path
 
 import click
 
-from kube.process.flags import FILE, Parsed, bool_option, list_option, option_group
+from kube.process.flags import (
+    DURATION,
+    FILE,
+    POSITIVE_DURATION,
+    Parsed,
+    bool_option,
+    list_option,
+    option_group,
+)
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate, TLSOptions
 from kube.security.trust import TrustOptions
 from kube.serving.options import ServerLimits, ServingOptions
-from kube.values.durations import DURATION, POSITIVE_DURATION
 
 _SERVING, _TLS, _TRUST, _AUTHORIZATION = ServingOptions(), TLSOptions(), TrustOptions(), AuthorizationOptions()
 

@@ -5,9 +5,6 @@ duration is a float of seconds; parsing computes in integer nanoseconds, so it i
 """
 
 import re
-from typing import Any
-
-import click
 
 _MAX_TEXT = 64
 _MAX_NANOSECONDS = 2**63 - 1
@@ -107,30 +104,3 @@ def _decimal(number: int, divisor: int) -> str:
 def _not_a_duration(text: str) -> DurationError:
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
     return DurationError(f'invalid duration "{shown}"', hint="write a number and a unit, such as 30s, 1m30s or 500ms")
-
-
-class _DurationType(click.ParamType[float]):
-    """A duration flag, converted to float seconds."""
-
-    name = "duration"
-
-    def __init__(self, *, zero_allowed: bool) -> None:
-        self._zero_allowed = zero_allowed
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse the flag's value; a default may be a number of seconds."""
-        if isinstance(value, str):
-            try:
-                seconds = parse_duration(value)
-            except DurationError as error:
-                self.fail(str(error), param, ctx)
-        else:
-            seconds = float(value)
-        if seconds < 0 or (seconds == 0 and not self._zero_allowed):
-            least = "must not be negative" if self._zero_allowed else "must be longer than 0s"
-            self.fail(f"{value} {least}", param, ctx)
-        return seconds
-
-
-DURATION = _DurationType(zero_allowed=True)
-POSITIVE_DURATION = _DurationType(zero_allowed=False)

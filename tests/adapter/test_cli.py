@@ -169,7 +169,7 @@ DEPLOYMENTS = {
         ],
     ),
     "the walkthrough": (
-        ["--secure-port=0", "--cert-dir=/tmp", "--v", "6", "--stderrthreshold=2", "--client-qps=20"],
+        ["--secure-port=0", "--cert-dir=/tmp", "--v", "6", "--stderrthreshold=2", "--client-qps=-1"],
         ["--stderrthreshold", "--client-qps"],
     ),
     "extra arguments": (

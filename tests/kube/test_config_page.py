@@ -5,11 +5,12 @@ from typing import Any
 import click
 import pytest
 
+from adapter.commands.ignored_flags import ServeCommand, ignored_options
 from kube.process.config_page import given_flags, without_secrets
-from kube.process.flags import GoCommand, bool_option, ignored_options, list_option
+from kube.process.flags import bool_option, list_option
 
 
-@click.command(cls=GoCommand)
+@click.command(cls=ServeCommand)
 @click.option("-u", "--url", default="http://default")
 @click.option("--prometheus-header", "headers", multiple=True)
 @click.option("--prometheus-query-parameter", multiple=True)
@@ -17,7 +18,7 @@ from kube.process.flags import GoCommand, bool_option, ignored_options, list_opt
 @bool_option("--switch")
 @bool_option("--other-switch")
 @list_option("--names")
-@ignored_options(["--client-qps"])
+@ignored_options
 def command(**_: Any) -> None: ...
 
 

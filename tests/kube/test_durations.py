@@ -4,7 +4,8 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.values.durations import DURATION, POSITIVE_DURATION, DurationError, format_duration, parse_duration
+from kube.process.flags import DURATION, POSITIVE_DURATION
+from kube.values.durations import DurationError, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

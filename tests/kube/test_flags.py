@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kube.process.flags import GoCommand, bool_option, flag_section, ignored_options, list_option, verbosity_option
+from kube.process.flags import GoCommand, bool_option, flag_section, list_option, verbosity_option
 
 
 @click.command(cls=GoCommand)
@@ -13,9 +13,8 @@ from kube.process.flags import GoCommand, bool_option, flag_section, ignored_opt
 @list_option("--names", default=("a", "b"))
 @flag_section("Global flags")
 @verbosity_option
-@ignored_options(["--logtostderr", "--log-dir"])
-def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[str, ...]) -> None:
-    click.echo(f"{on} {','.join(names)} {verbosity} {' '.join(ignored)}".strip())
+def command(*, on: bool, names: tuple[str, ...], verbosity: int) -> None:
+    click.echo(f"{on} {','.join(names)} {verbosity}")
 
 
 @pytest.mark.parametrize(
@@ -29,9 +28,6 @@ def command(*, on: bool, names: tuple[str, ...], verbosity: int, ignored: tuple[
         (["-v=4"], "False a,b 4"),
         (["-v", "5"], "False a,b 5"),
         (["--names=x, y", "--names=z,"], "False x,y,z 0"),
-        (["--logtostderr"], "False a,b 0 --logtostderr"),
-        (["--logtostderr=true", "--log-dir=/tmp"], "False a,b 0 --logtostderr --log-dir"),
-        (["--log-dir=-1", "--on"], "True a,b 0 --log-dir"),
     ],
 )
 def test_go_style_flags_are_accepted(arguments: list[str], read: str) -> None:
@@ -43,10 +39,6 @@ def test_go_style_flags_are_accepted(arguments: list[str], read: str) -> None:
 def test_invalid_flags_are_refused(arguments: list[str]) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 2
-
-
-def test_flags_without_effect_are_hidden_from_help() -> None:
-    assert "--log" not in CliRunner().invoke(command, ["--help"]).output
 
 
 def test_help_shows_flags_by_section() -> None:
