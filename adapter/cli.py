@@ -25,6 +25,7 @@ from adapter.commands.ignored_flags import IGNORED, ServeCommand, given_ignored_
 from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import flags_of
 from adapter.commands.serve import serve as run_server
+from adapter.commands.serving_flags import serving_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from adapter.settings import DEFAULTS as SETTINGS
@@ -40,7 +41,7 @@ from kube.process.runtime import run, setup_logging
 from kube.process.settings import setting_option
 from kube.security.tls import TLSError
 from kube.security.trust import TrustError
-from kube.serving.flags import authorization_flags, serving_flags, tls_flags, token_ttl_flag, trust_flags
+from kube.serving.flags import authorization_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.listener import ListenError
 from kube.serving.options import AuthOptions
 from kube.version import VERSION

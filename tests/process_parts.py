@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from adapter.commands.serving_flags import ServingOptions
 from kube.process.settings import settings_of
-from kube.serving.options import ServingOptions
 
 PACKAGES = {"adapter", "autoscaler", "kube"}
 

@@ -1,7 +1,7 @@
 """Flags about Prometheus, the available metrics and the API server, and their values.
 
 Flags come in groups: each is a decorator that passes its flags on as one typed argument. Those of the HTTPS server are
-in kube.serving.flags.
+in adapter.commands.serving_flags and kube.serving.flags.
 
 Names and defaults are those of prometheus-adapter and of Kubernetes' library for API servers, so that the arguments of
 an existing Deployment work unchanged. Invalid values are refused here, before anything starts.
@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.commands.serving_flags import ServingOptions
 from adapter.prometheus import PrometheusConfigError, PrometheusOptions
 from adapter.prometheus.long_responses import DEFAULT_BYTES
 from adapter.prometheus.options import DEFAULT_CONNECTIONS
@@ -27,7 +28,7 @@ from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config
 from kube.process.config_page import Flags
 from kube.process.flags import DURATION, FILE, POSITIVE_DURATION, Parsed, bool_option, option_group
-from kube.serving.options import AuthOptions, ServingOptions
+from kube.serving.options import AuthOptions
 from kube.web.options import UIAddress, external_url
 
 Command = Callable[..., None]

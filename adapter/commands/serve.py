@@ -24,7 +24,7 @@ import functools
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ from kube.process.runtime import freeze_gc, stopped_by_signals, watch_loop
 from kube.serving.connection import overload_check
 from kube.serving.delegated import DelegatedAuth
 from kube.serving.health import Health
-from kube.serving.listener import Listener, bind, delayed
+from kube.serving.listener import Listener, bind
 
 _log = logging.getLogger(__name__)
 
@@ -360,3 +360,16 @@ async def config_page(options: ServeOptions) -> ConfigPage:
 
     # A large file takes a second.
     return ConfigPage(flags=options.flags, rules=await asyncio.to_thread(rules))
+
+
+async def delayed(again: asyncio.Event, seconds: float) -> None:
+    """Wait for so many seconds after a signal to stop, or until `again` is set, by a second signal.
+
+    Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
+    """
+    if seconds <= 0:
+        return
+    _log.info("stopping in %g s: readyz fails, requests are still served; a second signal stops at once", seconds)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await again.wait()

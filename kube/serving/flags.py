@@ -1,9 +1,9 @@
-"""Flags of HTTPS servers: the listener, certificates, authentication and authorization.
+"""Flags of HTTPS servers: certificates, authentication and authorization.
 
 Names and defaults are mostly those of Kubernetes' library for API servers. See kube.process.flags.option_group for
-groups. All groups but `serving_flags` have the names of the fields of AuthOptions.
+groups, which have the names of the fields of AuthOptions.
 
-Upstream: options.SecureServingOptions, options.DelegatingAuthenticationOptions, options.DelegatingAuthorizationOptions
+Upstream: options.DelegatingAuthenticationOptions, options.DelegatingAuthorizationOptions
 """
 
 from __future__ import annotations
@@ -12,21 +12,12 @@ from pathlib import Path
 
 import click
 
-from kube.process.flags import (
-    DURATION,
-    FILE,
-    POSITIVE_DURATION,
-    Parsed,
-    bool_option,
-    list_option,
-    option_group,
-)
+from kube.process.flags import DURATION, FILE, Parsed, bool_option, list_option, option_group
 from kube.security.authorization import AuthorizationOptions
 from kube.security.tls import CIPHER_SUITES, MINIMUM_VERSIONS, CertificateFiles, NamedCertificate, TLSOptions
 from kube.security.trust import TrustOptions
-from kube.serving.options import ServerLimits, ServingOptions
 
-_SERVING, _TLS, _TRUST, _AUTHORIZATION = ServingOptions(), TLSOptions(), TrustOptions(), AuthorizationOptions()
+_TLS, _TRUST, _AUTHORIZATION = TLSOptions(), TrustOptions(), AuthorizationOptions()
 
 
 def _named_certificate(text: str) -> NamedCertificate:
@@ -38,68 +29,6 @@ def _named_certificate(text: str) -> NamedCertificate:
             raise ValueError(f"{text!r}: there is no file {path!r}; write CERT,KEY or CERT,KEY:NAME,NAME")
     given = tuple(name.strip() for name in names.split(",") if name.strip())
     return NamedCertificate(CertificateFiles(Path(cert), Path(key)), given)
-
-
-def _serving_options(
-    *,
-    bind_address: str,
-    secure_port: int,
-    max_connections: int,
-    max_requests_inflight: int,
-    request_timeout: float,
-    shutdown_delay_duration: float,
-) -> ServingOptions:
-    return ServingOptions(
-        bind_address=bind_address,
-        port=secure_port,
-        limits=ServerLimits(
-            connections=max_connections, in_flight=max_requests_inflight, request_seconds=request_timeout
-        ),
-        shutdown_delay=shutdown_delay_duration,
-    )
-
-
-serving_flags = option_group(
-    "serving",
-    _serving_options,
-    click.option(
-        "--bind-address",
-        default=_SERVING.bind_address,
-        help="IP address to listen on; 0.0.0.0 and :: are all addresses of both families.",
-    ),
-    click.option(
-        "--secure-port",
-        type=click.IntRange(0, 65535),
-        default=_SERVING.port,
-        help="Port to serve HTTPS on; 0 is any free port, which is logged.",
-    ),
-    click.option(
-        "--max-connections",
-        type=click.IntRange(min=1),
-        default=_SERVING.limits.connections,
-        help="Maximum number of open connections, a quarter of them in their TLS handshake. Beyond it, each new "
-        "connection closes an idle one.",
-    ),
-    click.option(
-        "--max-requests-inflight",
-        type=click.IntRange(min=1),
-        default=_SERVING.limits.in_flight,
-        help="Maximum number of requests in flight. A quarter as many of each namespace can wait; more get 429.",
-    ),
-    click.option(
-        "--request-timeout",
-        type=POSITIVE_DURATION,
-        default="1m",
-        help="Maximum duration of a request; its timeout parameter can only shorten it.",
-    ),
-    click.option(
-        "--shutdown-delay-duration",
-        type=DURATION,
-        default="5s",
-        help="Time to delay the termination after SIGTERM. Requests are served and /readyz fails meanwhile, so that "
-        "the Service's endpoints can move. A second signal ends it.",
-    ),
-)
 
 
 def _tls_options(

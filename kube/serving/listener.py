@@ -8,7 +8,6 @@ closes its socket after an error of accept(2).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -187,19 +186,6 @@ def bind(address: str, port: int) -> socket.socket:
         # Not error.strerror: socket.create_server adds the address to it.
         reason = os.strerror(error.errno) if error.errno is not None else error
         raise ListenError(f"cannot listen on {address} port {port}: {reason}") from error
-
-
-async def delayed(again: asyncio.Event, seconds: float) -> None:
-    """Wait for so many seconds after a signal to stop, or until `again` is set, by a second signal.
-
-    Upstream: genericapiserver.preparedGenericAPIServer.RunWithContext (ShutdownDelayDuration).
-    """
-    if seconds <= 0:
-        return
-    _log.info("stopping in %g s: readyz fails, requests are still served; a second signal stops at once", seconds)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await again.wait()
 
 
 def within_open_files(connections: int) -> int:

@@ -1,4 +1,4 @@
-"""The options of an HTTPS server: its address, certificates, limits, authentication and authorization."""
+"""The options of an HTTPS server: certificates, limits, authentication and authorization."""
 
 from __future__ import annotations
 
@@ -53,23 +53,6 @@ class ServerLimits:
     request_seconds: float = 60.0
     shutdown_seconds: float = 20.0
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingOptions:
-    """The HTTPS server.
-
-    Attributes:
-        bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
-        port: the port; 0 is any free one.
-        limits: on connections and requests.
-        shutdown_delay: seconds that requests are still served after SIGTERM.
-    """
-
-    bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
-    port: int = 6443
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    shutdown_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from aiohttp import web
 from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.commands.serve import serve
+from adapter.commands.serving_flags import ServingOptions
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from adapter.rules.objects import Tenancy
@@ -23,7 +24,7 @@ from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.security.tls import TLSOptions
 from kube.security.trust import TrustOptions
-from kube.serving.options import AuthOptions, ServingOptions
+from kube.serving.options import AuthOptions
 from playground.apiserver.server import PlaygroundApiServer
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.serving import ServedAdapter

@@ -160,7 +160,7 @@ async def test_rules_are_swapped_under_load(tmp_path: Path, log: Log) -> None:
         assert await eventually(nothing_left, within=10, every=0.01)
         await reload(adapter, tmp_path, "externalRules: [{name: last, query: 'vector(1)'}]", log)
     assert sent >= RELOADS * REQUESTS
-    assert [line for line in log.lines if "the reload removed" in line] == log.lines[-4:-2]
+    assert [line for line in log.lines if "the reload removed" in line] == log.lines[-5:-3]
 
 
 async def test_request_in_flight_ends_with_the_rules_that_it_began_with(tmp_path: Path, log: Log) -> None:

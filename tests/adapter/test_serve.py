@@ -19,13 +19,13 @@ from aiohttp import web
 from adapter.commands import serve as serve_module
 from adapter.commands.flags import CatalogOptions, KubernetesOptions, PrometheusAccess, ServeOptions
 from adapter.commands.rule_object_flags import RuleObjectOptions
-from adapter.commands.serve import serve
+from adapter.commands.serve import delayed, serve
+from adapter.commands.serving_flags import ServingOptions
 from adapter.prometheus import PrometheusOptions
 from adapter.rules import load_rules
 from adapter.settings import DEFAULTS, RulesSettings, Settings
 from kube.security.tls import TLSOptions
-from kube.serving.listener import delayed
-from kube.serving.options import AuthOptions, ServingOptions
+from kube.serving.options import AuthOptions
 from kube.web.options import UIAddress
 from playground.ports import LOOPBACK, free_port
 from tests.adapter.front_proxy import Connection, front_proxy
