@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.model import HPA, HPAKey, MetricSpec, MetricTarget
+from autoscaler.core.quantities import canonical_quantity
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.ui.sources import Changes, Sources
-from kube.values.quantity import canonical_quantity
 
 _NAMESPACES: Final = 50
 _TICK_SECONDS: Final = 0.05

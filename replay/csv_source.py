@@ -20,7 +20,8 @@ from typing import Final, TextIO
 
 from autoscaler.core.model import MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
-from kube.api.objects import ParseError, time_ms
+from autoscaler.objects.decoding import time_ms
+from kube.api.objects import ParseError
 from replay.load import Load, ReplayError, Series, check_not_counter, hold_ms, metric_key, metric_name
 
 TIMESTAMP: Final = "timestamp"

@@ -40,9 +40,9 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.quantities import milli_value
+from autoscaler.objects.decoding import time_ms
 from autoscaler.records.record import DecisionRecord, MetricRecord, PodGroupsRecord
-from kube.api.objects import time_ms
-from kube.values.quantity import milli_value
 from replay.load import Load, RecordedDecision, ReplayError, Series, hold_ms, metric_key
 from replay.workload import shared_response
 

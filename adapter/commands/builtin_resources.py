@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kube.api.mapping import FixedResources, ResourceInfo
+from collections.abc import Iterable
+
+from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo
 
 _NAMESPACED = {
     "v1": "Pod Service ConfigMap Secret Endpoints Event ServiceAccount ReplicationController LimitRange ResourceQuota"
@@ -25,6 +27,21 @@ _CLUSTER_SCOPED = {
     "apiextensions.k8s.io/v1": "CustomResourceDefinition",
     "apiregistration.k8s.io/v1": "APIService",
 }
+
+
+class FixedResources:
+    """Finds resources in a list, as RestMapper does in discovery."""
+
+    def __init__(self, infos: Iterable[ResourceInfo]) -> None:
+        self._infos = tuple(infos)
+
+    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
+        """See RestMapper.resource_for; raises NoMatchError."""
+        wanted = resource.lower()
+        found = [info for info in self._infos if wanted in (info.plural, info.singular) and group in ("", info.group)]
+        if not found:
+            raise NoMatchError(f'no matches for resource "{GroupResource(group, wanted)}"')
+        return min(found, key=lambda info: bool(info.group))  # the core group first
 
 
 def builtin_resources() -> FixedResources:

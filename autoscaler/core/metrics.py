@@ -31,10 +31,10 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
+from autoscaler.core.quantities import CanonicalQuantity, quantity_text
 from autoscaler.core.replica_calculator import Proposal, ReplicaCalculator
 from autoscaler.core.status import selector_text
 from kube.values.fields import quote
-from kube.values.quantity import CanonicalQuantity, quantity_text
 from kube.values.selectors import SelectorError
 
 _NO_TARGET = {

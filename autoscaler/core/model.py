@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from autoscaler.core.config import AnnotationOverrides
-from kube.values.quantity import CanonicalQuantity
+from autoscaler.core.quantities import CanonicalQuantity
 from kube.values.selectors import LabelSelector
 
 KIND: Final = "HorizontalPodAutoscaler"

@@ -30,19 +30,22 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
+from autoscaler.core.quantities import milli_value
+from autoscaler.loop.client_messages import generic_message
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
+from autoscaler.objects.decoding import time_ms
 from autoscaler.settings import DEFAULTS, CoalescingSettings
 from kube.aio.fairness import for_all_namespaces
 from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeError
 from kube.api.mapping import NoMatchError, RestMapper
-from kube.api.objects import ParseError, time_ms
-from kube.api.status import StatusError, generic_message
+from kube.api.objects import ParseError
+from kube.api.status import StatusError
 from kube.controller.flowcontrol import ThrottledClient
 from kube.values.durations import DurationError, parse_duration
 from kube.values.names import path_segment_errors
-from kube.values.quantity import QuantityError, milli_value
+from kube.values.quantity import QuantityError
 from kube.values.selectors import LabelSelector
 
 _RESOURCE = "metrics.k8s.io"

@@ -36,10 +36,11 @@ from autoscaler.loop.histories import (
     encode_decisions,
 )
 from autoscaler.loop.sharding import Shard
+from autoscaler.objects.decoding import convert
 from autoscaler.records.record import DecisionRecord
 from autoscaler.settings import DEFAULTS, HistorySettings
 from kube.api.client import KubeError, KubeUnreachable
-from kube.api.objects import ParseError, convert
+from kube.api.objects import ParseError
 from kube.api.retries import Backoff
 from kube.api.status import StatusError
 from kube.controller.flowcontrol import ThrottledClient

@@ -20,13 +20,14 @@ from urllib.parse import quote
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import ReadError, Scale
+from autoscaler.loop.client_messages import generic_message
 from autoscaler.objects.workloads import parse_scale, parse_workload
 from autoscaler.settings import DEFAULTS
 from kube.api.client import KubeClient, KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, RestMapper
 from kube.api.objects import ParseError
 from kube.api.retries import Backoff
-from kube.api.status import StatusError, generic_message
+from kube.api.status import StatusError
 from kube.cache.store import Key, Store
 from kube.controller.flowcontrol import ThrottledClient
 

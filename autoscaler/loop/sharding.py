@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
+from autoscaler.objects.decoding import convert
 from kube.api.client import KubeClient, KubeUnreachable
-from kube.api.objects import ParseError, convert
+from kube.api.objects import ParseError
 from kube.api.status import StatusError
 from kube.controller.election import ElectionSettings
 from kube.process.runtime import boot_clock

@@ -30,8 +30,10 @@ from autoscaler.core.model import (
     Spec,
     Status,
 )
-from kube.api.objects import ParseError, intern, object_name, time_ms
-from kube.values.quantity import CanonicalQuantity, QuantityError, canonical_quantity
+from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
+from autoscaler.objects.decoding import intern, object_name, time_ms
+from kube.api.objects import ParseError
+from kube.values.quantity import QuantityError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -16,9 +16,11 @@ import msgspec
 
 from autoscaler.core.model import Int32, LabelSelectorSpec
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
-from kube.api.objects import ParseError, TooLargeError, convert, intern, object_name, optional_time_ms
+from autoscaler.core.quantities import milli_value
+from autoscaler.objects.decoding import convert, intern, object_name, optional_time_ms
+from kube.api.objects import ParseError, TooLargeError
 from kube.values import selectors
-from kube.values.quantity import QuantityError, milli_value
+from kube.values.quantity import QuantityError
 from kube.values.selectors import Operator, Requirement, SelectorError
 
 _log = logging.getLogger(__name__)

@@ -33,6 +33,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.quantities import CanonicalQuantity
 from autoscaler.core.stabilization import Normalized
 from autoscaler.records.reaction import sample_times
 from autoscaler.records.record import (
@@ -54,7 +55,6 @@ from autoscaler.records.record import (
     Written,
     time_text,
 )
-from kube.values.quantity import CanonicalQuantity
 
 _MAX_SHOWN: Final = 10
 """Entries of a list."""

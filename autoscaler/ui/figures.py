@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler.core.quantities import milli_value
+from autoscaler.objects.decoding import time_ms
 from autoscaler.records.record import DecisionRecord, Measure, MetricRecord
 from autoscaler.records.sentence import metric_name, with_sentence
-from kube.api.objects import time_ms
-from kube.values.quantity import milli_value
 
 _REPLICAS_HEIGHT: Final = 190
 _METRIC_HEIGHT: Final = 140

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
@@ -47,22 +46,6 @@ async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> b
     if not working.cancelled():
         working.result()
     return not stop.is_set()
-
-
-def free_when_cancelled(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Have a task drop its CancelledError, so that what its coroutine used is freed without garbage collection.
-
-    The traceback has the frames, these have a TaskGroup, and before Python 3.13.1 a TaskGroup keeps its task. What
-    `gc.freeze` has excluded from collection would stay for ever.
-    """
-    task.add_done_callback(_drop_cancelled_error)
-    return task
-
-
-def _drop_cancelled_error(task: asyncio.Task[Any]) -> None:
-    if task.cancelled():
-        with contextlib.suppress(asyncio.CancelledError):
-            task.result()
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:

@@ -94,17 +94,6 @@ class ResourceLookup(Protocol):
         """Return the resource with this plural or singular name; raises NoMatchError."""
 
 
-class FixedResources:
-    """Finds resources in a list, for tools that work without an API server."""
-
-    def __init__(self, infos: Iterable[ResourceInfo]) -> None:
-        self._by_name = _by_name(infos)
-
-    async def resource_for(self, resource: str, group: str = "") -> ResourceInfo:
-        """See RestMapper.resource_for; raises NoMatchError."""
-        return _in_any_group(self._by_name, GroupResource(group, resource.lower()))
-
-
 class _Group:
     """The resources of one group."""
 
@@ -280,15 +269,6 @@ def _by_kind(infos: Iterable[ResourceInfo]) -> dict[tuple[str, str], tuple[Resou
         for kind in {info.kind, info.kind.lower()}:
             by_kind[info.group, kind] = (*by_kind.get((info.group, kind), ()), info)
     return by_kind
-
-
-def _in_any_group(by_name: Mapping[GroupResource, ResourceInfo], wanted: GroupResource) -> ResourceInfo:
-    found = by_name.get(wanted)
-    if found is None and not wanted.group:
-        found = next((info for key, info in by_name.items() if key.resource == wanted.resource), None)
-    if found is None:
-        raise NoMatchError(f'no matches for resource "{wanted}"')
-    return found
 
 
 def _objects(value: object) -> Iterable[dict[str, Any]]:

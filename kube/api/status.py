@@ -6,11 +6,9 @@ Codes and reasons are those of k8s.io/apimachinery/pkg/api/errors.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-
-from kube.values import fields
 
 # Of responses without a reason, such as a proxy's error page.
 _REASONS = {
@@ -29,23 +27,8 @@ _REASONS = {
     504: "Timeout",
 }
 _MAX_FOREIGN_TEXT = 512
-# client-go's messages for responses without a Status, by code. None: the server's text.
-_GENERIC_MESSAGES: Final[Mapping[int, str | None]] = {
-    400: "the server rejected our request for an unknown reason",
-    401: "the server has asked for the client to provide credentials",
-    403: None,
-    404: "the server could not find the requested resource",
-    405: "the server does not allow this method on the requested resource",
-    406: None,
-    409: "the server reported a conflict",
-    415: None,
-    422: "the server rejected our request due to an error in our request",
-    429: "the server has received too many requests and has asked us to try again later",
-    503: "the server is currently unable to handle the request",
-    504: ("the server was unable to return a response in the time allotted, but may still be processing the request"),
-}
-_NOT_ACCEPTABLE = "the server was unable to respond with a content type that the client supports"
-_UNKNOWN = "unknown"
+UNKNOWN_TEXT = "unknown"
+"""`server_text` of a response whose body is no text. Upstream: rest.Request.newUnstructuredResponseError"""
 _MAX_SERVER_TEXT = 2048
 _STATUS_MEDIA_TYPES = ("", "application/json", "application/yaml")
 
@@ -59,7 +42,7 @@ class StatusError(Exception):
         message: for people; also `str(error)`.
         details: metav1.StatusDetails as JSON, or None; some responses of Kubernetes have empty ones.
         retry_after: seconds until the client may retry, or None.
-        server_text: the text of a response without a failed Status, for `generic_message`; None if there was one.
+        server_text: the text of a response without a failed Status, for client-go's messages; None if there was one.
     """
 
     def __init__(
@@ -112,7 +95,7 @@ class StatusError(Exception):
         """
         media_type = content_type.partition(";")[0].strip().lower()
         text = body[:_MAX_SERVER_TEXT].decode("utf-8", "replace").strip()
-        server_text = text if not media_type or media_type.startswith("text/") else _UNKNOWN
+        server_text = text if not media_type or media_type.startswith("text/") else UNKNOWN_TEXT
         decoded = _decoded(body) if media_type in _STATUS_MEDIA_TYPES else None
         if isinstance(decoded, dict) and decoded.get("kind") == "Status":
             details = _readable_details(decoded.get("details"))
@@ -128,31 +111,6 @@ class StatusError(Exception):
             )
         message = text[:_MAX_FOREIGN_TEXT] or f"the server responded with status {code}"
         return cls(code, _REASONS.get(code, "Unknown"), message, server_text=server_text)
-
-
-def generic_message(error: StatusError, *, verb: str, resource: str, name: str = "") -> str:
-    """Return client-go's message for the error of a response.
-
-    Args:
-        error: of the response.
-        verb: the HTTP method of the request.
-        resource: of the request: "pods.metrics.k8s.io".
-        name: of the object, if the request was for one.
-
-    Upstream: errors.NewGenericServerResponse
-    """
-    text = error.server_text
-    if text is None:
-        return error.message
-    message = f"the server responded with the status code {error.code} but did not return more information"
-    if error.code in _GENERIC_MESSAGES:
-        generic = _GENERIC_MESSAGES[error.code]
-        message = text if generic is None else generic
-        if error.code == 406 and text in ("", _UNKNOWN):
-            message = _NOT_ACCEPTABLE
-    elif error.code >= 500:
-        message = f"an error on the server ({fields.quote(text)}) has prevented the request from succeeding"
-    return f"{message} ({' '.join(filter(None, (verb.lower(), resource, name)))})"
 
 
 def _decoded(body: bytes) -> object:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from kube.values.durations import format_duration, parse_duration
-from kube.values.quantity import Format, Quantity
+from kube.values.durations import parse_duration
+from kube.values.quantity import Quantity
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,13 +53,6 @@ def with_setting(tree: T, text: str) -> T:
     if not 0 < parsed < math.inf:
         raise ValueError(f"{path}: {value} must be greater than zero")
     return _replaced(tree, path, parsed)
-
-
-def setting_text(path: str, value: float) -> str:
-    """Return a value as it is given on the command line."""
-    if path.endswith("_seconds"):
-        return format_duration(value)
-    return str(Quantity(int(value), 0, Format.BINARY_SI)) if path.endswith("_bytes") else f"{value:g}"
 
 
 def setting_option(defaults: object) -> Callable[[F], F]:

@@ -15,9 +15,7 @@ import enum
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
-_CACHED = 4096
 _MAX_TEXT = 1024
 _MAX_EXPONENT = 2048
 _MAX_INT64 = 2**63 - 1
@@ -251,49 +249,3 @@ def _power_of_ten(exponent: int) -> float:
         return 1 / float(f"1e{-exponent}")  # never below 1e-9
     high, low = divmod(exponent, 32)
     return float(f"1e{high * 32}") * float(f"1e{low}")
-
-
-# --- cached conversions --------------------------------------------------------------------------------------------
-
-
-class CanonicalQuantity(str):
-    """A quantity as the API server returns it. Equal texts are equal quantities."""
-
-    __slots__ = ()
-
-    @property
-    def quantity(self) -> Quantity:
-        """The number."""
-        return Quantity.parse(self)
-
-    @property
-    def milli(self) -> int:
-        """The number in thousandths, rounded away from zero."""
-        return milli_value(self)
-
-
-@lru_cache(_CACHED)
-def canonical_quantity(text: str) -> CanonicalQuantity:
-    """Return `text` in canonical form.
-
-    Raises:
-        QuantityError: with the API server's message.
-    """
-    return CanonicalQuantity(Quantity.parse(text))
-
-
-@lru_cache(_CACHED)
-def milli_value(text: str) -> int:
-    """Return a quantity in thousandths, rounded away from zero.
-
-    Raises:
-        QuantityError: with the API server's message.
-    """
-    return Quantity.parse(text).milli_value()
-
-
-@lru_cache(_CACHED)
-def quantity_text(milli: int, *, binary: bool) -> str:
-    """Format a milli-value as the API server would return it after a write; binary: with Ki, Mi, ... if it is whole."""
-    is_whole = binary and milli % 1_024_000 == 0
-    return str(Quantity.from_milli(milli, Format.BINARY_SI)) if is_whole else milli_text(milli)

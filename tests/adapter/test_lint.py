@@ -7,11 +7,10 @@ import threading
 
 import pytest
 
-from adapter.commands.builtin_resources import builtin_resources
+from adapter.commands.builtin_resources import FixedResources, builtin_resources
 from adapter.diagnosis.lint import SeriesNames, lint
 from adapter.diagnosis.report import Severity
 from adapter.rules import Rule, parse_rules
-from kube.api.mapping import FixedResources
 from tests.adapter.metrics_env import RULES
 
 GOOD = """

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.listings import Listings
 from adapter.catalog.rule_states import Reason
+from adapter.commands.builtin_resources import FixedResources
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rule_objects import controller
 from adapter.rule_objects.controller import RuleObjects
@@ -24,7 +25,7 @@ from adapter.rule_objects.watches import METRIC_RULES
 from adapter.rules.objects import ObjectName, Tenancy
 from adapter.settings import DEFAULTS, RuleObjectSettings
 from adapter.telemetry import RuleTelemetry
-from kube.api.mapping import FixedResources, ResourceInfo
+from kube.api.mapping import ResourceInfo
 from tests.adapter.metrics_env import CannedPrometheus, series
 from tests.eventually import eventually
 from tests.kube.scripted import Collection, ScriptedServer, connected, respond, scripted_server

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from adapter.catalog.rule_states import NOT_LISTED, Problem, Reason, RuleState, after_list
+from adapter.commands.builtin_resources import FixedResources
 from adapter.prometheus import Series
 from adapter.rules import Rule, parse_rules
 from kube.api.client import KubeUnreachable
-from kube.api.mapping import FixedResources, ResourceInfo
+from kube.api.mapping import ResourceInfo
 from tests.adapter.metrics_env import series, series_rule
 
 PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)

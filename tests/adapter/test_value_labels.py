@@ -8,6 +8,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_query_source
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex
+from adapter.commands.builtin_resources import FixedResources
 from adapter.deadlines import NO_DEADLINE
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
@@ -15,7 +16,7 @@ from adapter.prometheus import Sample, Vector, scalar
 from adapter.rules import QueryRule, RulesFile
 from adapter.rules.objects import ObjectName, RuleObject
 from adapter.telemetry import RuleTelemetry
-from kube.api.mapping import FixedResources, GroupResource
+from kube.api.mapping import GroupResource
 from kube.values.selectors import LabelSelector
 from tests.adapter.metrics_env import NOW, CannedPrometheus, vector
 

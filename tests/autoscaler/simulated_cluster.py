@@ -42,13 +42,13 @@ from autoscaler.core.observation import (
     ValuesResponse,
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
+from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
 from autoscaler.core.stabilization import (
     NormalizationArg,
     Normalized,
     normalize_desired_replicas,
     normalize_desired_replicas_with_behaviors,
 )
-from kube.values.quantity import CanonicalQuantity, canonical_quantity
 from kube.values.selectors import LabelSelector
 
 NOW = 1_000_000_000_000

@@ -30,10 +30,11 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.core.observation import Container, Owned, Owner, Pod, ReadyCondition, Scale
+from autoscaler.core.quantities import canonical_quantity
+from autoscaler.objects.decoding import time_ms
 from autoscaler.objects.hpa import parse_hpa, track_hpa
 from autoscaler.objects.workloads import parse_owned, parse_pod, parse_scale, parse_workload, track_pod
-from kube.api.objects import ParseError, TooLargeError, time_ms
-from kube.values.quantity import canonical_quantity
+from kube.api.objects import ParseError, TooLargeError
 from tests.autoscaler.simulated_cluster import quantity
 
 JSON = dict[str, Any]

@@ -22,9 +22,9 @@ from autoscaler.core.model import (
     ResourceMetric,
     Status,
 )
+from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
 from autoscaler.core.status import status_json, targets_line
 from autoscaler.objects.hpa import parse_hpa
-from kube.values.quantity import CanonicalQuantity, canonical_quantity
 from tests.autoscaler.simulated_cluster import NOW, quantity
 
 

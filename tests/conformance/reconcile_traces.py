@@ -37,8 +37,8 @@ from autoscaler.core.observation import (
 )
 from autoscaler.core.preconditions import FetchMetrics, ListPods, ReadScale, next_read
 from autoscaler.core.status import status_json
+from autoscaler.objects.decoding import time_ms
 from autoscaler.objects.hpa import parse_hpa
-from kube.api.objects import time_ms
 from kube.values.selectors import LabelSelector
 from tests.conformance.comparison import difference
 from tests.conformance.observed import milliseconds, parse_pod

@@ -20,9 +20,9 @@ from adapter.schedules.cron import Cron, instant
 from adapter.schedules.schedule import Schedule
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
+from autoscaler.core.quantities import milli_value
 from autoscaler.objects.hpa import default_hpa, track_hpa
 from kube.api.status import StatusError
-from kube.values.quantity import milli_value
 from tests.adapter.metrics_env import external_request, metrics_env
 from tests.adapter.test_activation import TwoQueries, peaks, queues
 from tests.autoscaler.simulated_cluster import SimulatedCluster

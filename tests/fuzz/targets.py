@@ -36,6 +36,7 @@ from adapter.rules.goregex import GoRegex, GoRegexError
 from adapter.schedules.cron import Cron
 from adapter.schedules.holidays import read_holidays
 from autoscaler.core.history import LONG_AGO_MS
+from autoscaler.core.quantities import canonical_quantity
 from autoscaler.loop import histories
 from autoscaler.objects.hpa import default_hpa, track_hpa
 from autoscaler.objects.validation import validate_hpa
@@ -47,7 +48,7 @@ from kube.security.request_info import RequestInfo, Target
 from kube.security.trust import CertificateBundle, ClientTrust, FrontProxy
 from kube.values.durations import DurationError, format_duration, parse_duration
 from kube.values.field_selectors import FieldSelector, FieldSelectorError
-from kube.values.quantity import Quantity, QuantityError, canonical_quantity
+from kube.values.quantity import Quantity, QuantityError
 from kube.values.selectors import LabelSelector, SelectorError
 from tests.golden.protobuf import decode_protobuf
 from tests.restricted_queries import assert_restricted

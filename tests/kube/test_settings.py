@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from kube.process.flags import GoCommand
-from kube.process.settings import setting_option, setting_text, settings_of, with_setting
+from kube.process.settings import setting_option, settings_of, with_setting
+from tools.reference.settings import setting_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

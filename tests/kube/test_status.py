@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from autoscaler.loop.client_messages import generic_message
 from kube.api import status
-from kube.api.status import StatusError, generic_message
+from kube.api.status import StatusError
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "it is so"}
 

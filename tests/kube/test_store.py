@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from autoscaler.objects.decoding import convert
 from kube.api.client import ClientSettings
-from kube.api.objects import convert
 from kube.api.retries import Backoff
 from kube.cache import store as store_module
 from kube.cache.store import Key, Store

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from autoscaler.core.model import HPA
+from autoscaler.core.quantities import milli_value, quantity_text
 from autoscaler.records.record import DecisionRecord
-from kube.values.quantity import milli_value, quantity_text
 from replay.load import Load, ReplayError
 from replay.output.comparison import Comparison, notes
 from replay.recorded import recorded_load

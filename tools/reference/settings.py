@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from kube.process.settings import setting_text
+from kube.values.durations import format_duration
+from kube.values.quantity import Format, Quantity
 from tools.reference.markdown import prose, table
 
 
@@ -27,6 +28,13 @@ def settings_tables(tree: Any) -> str:
         title = inspect.cleandoc(type(values).__doc__ or "")
         sections.append(f"## {group.name}\n\n{prose(title)}\n\n{table(('setting', 'default', 'meaning'), rows)}")
     return "".join(sections)
+
+
+def setting_text(path: str, value: float) -> str:
+    """Return a value as it is given on the command line."""
+    if path.endswith("_seconds"):
+        return format_duration(value)
+    return str(Quantity(int(value), 0, Format.BINARY_SI)) if path.endswith("_bytes") else f"{value:g}"
 
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
