@@ -97,14 +97,13 @@ class RestConfig:
         path: the kubeconfig; None: the service account.
         context: the kubeconfig's context.
         loaded: what they have now; its files are read at once.
-        proxy: the URL of a proxy, from the kubeconfig or the environment.
         clock: monotonic, in seconds; runs on while the machine is suspended.
 
     Attributes:
         host: the URL of the API server.
         server_name: the name in its certificate, if that is another one than the host's.
         verifies: whether its certificate is verified.
-        proxy: see above.
+        proxy: the URL of a proxy, from the kubeconfig or the environment.
         identity: whose credentials these are: `user NAME of kubeconfig FILE`, or `the service account`.
         namespace: of the context, or of the pod; "default" if it has none.
         tls: for new connections: with the cluster's CA, and our client certificate if there is one. True: aiohttp's
@@ -112,18 +111,12 @@ class RestConfig:
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        context: str | None,
-        loaded: _Loaded,
-        *,
-        proxy: str | None,
-        clock: Callable[[], float] = boot_clock,
+        self, path: Path | None, context: str | None, loaded: _Loaded, *, clock: Callable[[], float] = boot_clock
     ) -> None:
         self.host = loaded.host
         self.server_name = loaded.server_name
         self.verifies = loaded.verifies
-        self.proxy = proxy
+        self.proxy = loaded.proxy
         self.identity = f"user {loaded.user or 'none'} of kubeconfig {path}" if path else "the service account"
         self.namespace = loaded.namespace
         self.tls = loaded.tls_context()
@@ -177,8 +170,9 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     try:
         with tempfile.TemporaryDirectory() as directory:
             loaded = await _load(kubeconfig, context, Path(directory))
-            proxy = loaded.proxy or await asyncio.to_thread(_environment_proxy, loaded.host)
-            return RestConfig(kubeconfig, context, loaded, proxy=proxy)
+            if loaded.proxy is None:
+                loaded = replace(loaded, proxy=await asyncio.to_thread(_environment_proxy, loaded.host))
+            return RestConfig(kubeconfig, context, loaded)
     except _invalid() as error:
         if kubeconfig is not None:
             raise RestConfigError(f"kubeconfig {os.fspath(kubeconfig)}: {_text(error)}") from error

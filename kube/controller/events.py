@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from kube.aio.fairness import FairSlots
 from kube.aio.tasks import done_before
 from kube.api.client import KubeError
@@ -71,8 +73,7 @@ DEFAULTS: Final = EventSettings()
 _EventKey: TypeAlias = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The object that an event is about. Upstream: v1.ObjectReference."""
 
     api_version: str
@@ -91,7 +92,7 @@ class _Recorded:
     """By type of event."""
     similar: dict[tuple[str, str], _Similar] = field(default_factory=dict)
     """By type and reason."""
-    counts: dict[tuple[str | int, ...], tuple[int, int]] = field(default_factory=dict)
+    counts: dict[_EventKey, tuple[int, int]] = field(default_factory=dict)
     """By type, reason and hash of the message, which may be long: time of the first event, and how many there were."""
 
 
@@ -184,14 +185,7 @@ class EventRecorder:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": prefix + suffix, "namespace": regarding.namespace},
-            "involvedObject": {
-                "apiVersion": regarding.api_version,
-                "kind": regarding.kind,
-                "namespace": regarding.namespace,
-                "name": regarding.name,
-                "uid": regarding.uid,
-                "resourceVersion": regarding.resource_version,
-            },
+            "involvedObject": msgspec.to_builtins(regarding),
             "type": event_type,
             "reason": reason,
             "message": message,
@@ -233,7 +227,7 @@ class EventRecorder:
         self._closing.set()
         await self.flush()
 
-    def _aggregate(self, recorded: _Recorded, kind: tuple[str, str], message: str) -> tuple[str, tuple[str | int, ...]]:
+    def _aggregate(self, recorded: _Recorded, kind: tuple[str, str], message: str) -> tuple[str, _EventKey]:
         """Return message and key of an event, combined with similar ones. Upstream: EventAggregator.EventAggregate."""
         now, similar, digest = self._monotonic(), recorded.similar.get(kind), hash(message)
         if similar is None or now - similar.last > _SIMILAR_SECONDS:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from cachetools import LRUCache
+from cachetools import TLRUCache
 
 from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeClient, KubeUnreachable
@@ -52,11 +52,11 @@ class AuthorizationOptions:
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """`until` is on the clock; `size` is the bytes of the decision and its key."""
+    """`ttl` is in seconds; `size` is the bytes of the decision and its key."""
 
     allowed: bool
     reason: str
-    until: float
+    ttl: float
     size: int
 
 
@@ -85,8 +85,11 @@ class Authorizer:
         self._client = client
         self._options = options
         self._clock = clock
-        self._decisions: LRUCache[_Attributes, _Decision] = LRUCache(
-            settings.decision_bytes, getsizeof=lambda decision: decision.size
+        self._decisions: TLRUCache[_Attributes, _Decision] = TLRUCache(
+            settings.decision_bytes,
+            ttu=lambda _, decision, now: now + decision.ttl,
+            timer=clock,
+            getsizeof=lambda decision: decision.size,
         )
         self._reviews: SingleFlight[_Attributes, _Decision] = SingleFlight()
         self._next_warning = -math.inf
@@ -120,12 +123,9 @@ class Authorizer:
 
     async def _decide(self, key: _Attributes) -> _Decision:
         try:
-            decision = self._decisions[key]
+            return self._decisions[key]
         except KeyError:
-            decision = None
-        if decision is None or decision.until <= self._clock():
-            decision = await self._reviews.do(key, lambda: self._review(key))
-        return decision
+            return await self._reviews.do(key, lambda: self._review(key))
 
     async def _review(self, key: _Attributes) -> _Decision:
         spec = _review_spec(*key)
@@ -151,9 +151,7 @@ class Authorizer:
         ttl = self._options.authorized_ttl if allowed else self._options.unauthorized_ttl
         reason = str(status.get("reason") or "")
         size = _DECISION_BYTES + 4 * (len(msgspec.json.encode(spec)) + len(key[1].path) + len(reason))
-        decision = _Decision(allowed, reason, self._clock() + ttl, size)
-        if ttl:
-            self._decisions[key] = decision
+        decision = self._decisions[key] = _Decision(allowed, reason, ttl, size)
         return decision
 
 

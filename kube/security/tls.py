@@ -10,14 +10,12 @@ handshake requests a client certificate but does not require it; a certificate t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import ipaddress
 import logging
 import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,13 +275,8 @@ def _usable(files: CertificateFiles, now: datetime.datetime) -> bool:
 
 def _write(path: Path, content: bytes, *, mode: int) -> None:
     """Replace a file in one step; it is never readable by more than `mode` says."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+        file.write(content)
+    temporary.replace(path)

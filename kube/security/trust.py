@@ -41,9 +41,6 @@ _RETRY_SECONDS = (1.0, 30.0)
 _UNREAD = "the CAs of client certificates have not been read yet"
 _UNREACHABLE = "the API server, which has the CAs of client certificates, cannot be reached"
 
-_Published = tuple[tuple[str, str], ...]
-"""The data of the ConfigMap."""
-
 
 class TrustError(ValueError):
     """A certificate file or the ConfigMap does not hold what it should; the message says which."""
@@ -158,7 +155,7 @@ class TrustReloader:
             on_change=self._config_map_changed,
             backoff=Backoff(*_RETRY_SECONDS),
         )
-        self._published: _Published = ()
+        self._published: Mapping[str, str] = {}
         self._changed = asyncio.Event()
         self._problem: str | None = _UNREAD
         self.current = ClientTrust()
@@ -221,16 +218,11 @@ class TrustReloader:
         if not self._options.needs_lookup:
             self._accept(trust)
         elif self._config_maps.synced:
-            published = dict(self._published)
-            self._accept(
-                ClientTrust(
-                    front_proxy=trust.front_proxy
-                    or _front_proxy(
-                        _published_bundle(published, "requestheader-client-ca-file"), partial(_names, published)
-                    ),
-                    clients=trust.clients or _published_bundle(published, "client-ca-file"),
-                )
+            published = self._published
+            front_proxy = trust.front_proxy or _front_proxy(
+                _published_bundle(published, "requestheader-client-ca-file"), partial(_names, published)
             )
+            self._accept(ClientTrust(front_proxy, trust.clients or _published_bundle(published, "client-ca-file")))
         else:
             return
         self._problem = None
@@ -240,7 +232,7 @@ class TrustReloader:
         await self._config_maps.wait_synced()
         self._changed.set()
 
-    def _config_map_changed(self, _key: Key, _old: _Published | None, new: _Published | None) -> None:
+    def _config_map_changed(self, _key: Key, _old: object, new: Mapping[str, str] | None) -> None:
         """Store the new data. A deletion is ignored, because the API server creates the ConfigMap again at once."""
         if new is not None:
             self._published = new
@@ -268,11 +260,9 @@ async def _bundle_file(path: Path | None, *, flag: str) -> CertificateBundle | N
     return CertificateBundle.parse(pem, source=f"{flag}={path}")
 
 
-def _published_data(config_map: Mapping[str, Any]) -> _Published:
+def _published_data(config_map: Mapping[str, Any]) -> Mapping[str, str]:
     data = config_map.get("data")
-    if not isinstance(data, Mapping):
-        return ()
-    return tuple(sorted((key, text) for key, text in data.items() if isinstance(text, str)))
+    return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}
 
 
 def _published_bundle(data: Mapping[str, str], key: str) -> CertificateBundle | None:

@@ -4,10 +4,10 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from kube.api.client import KubeUnreachable
 from kube.api.status import StatusError
