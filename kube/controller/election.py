@@ -180,12 +180,9 @@ class LeaderElector:
         When it is no longer the leader, `work` is cancelled; when it is again, `work` is started again. `work` must
         end by itself after `stop` is set; until then the Lease is renewed.
         """
-        try:
-            while not stop.is_set():
-                if await done_before(stop, self._acquire()):
-                    await self._while_leading(work())
-        finally:
-            self._set_leader(False)
+        while not stop.is_set():
+            if await done_before(stop, self._acquire()):
+                await self._while_leading(work())
         await self._release()
 
     async def _while_leading(self, work: Coroutine[Any, Any, None]) -> None:
@@ -199,7 +196,6 @@ class LeaderElector:
                 _log.warning("%s: leader election lost", self._label)
             renewing.cancel()
             working.cancel()
-        self._set_leader(False)
 
     async def _acquire(self) -> None:
         taken = await self._try_to_lead()
@@ -243,6 +239,7 @@ class LeaderElector:
             await asyncio.sleep(self._settings.retry_period)
 
     async def _renew_until_lost(self) -> None:
+        """Renew the Lease until it has another holder or the deadline has passed. Not the leader afterwards."""
         try:
             while True:
                 async with asyncio.timeout(self._renewed_at + self._settings.renew_deadline - self._clock()):
@@ -292,8 +289,11 @@ class LeaderElector:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"namespace": self._settings.namespace, "name": self._settings.name}
-                | ({"annotations": self._annotations} if self._annotations else {}),
+                "metadata": {
+                    "namespace": self._settings.namespace,
+                    "name": self._settings.name,
+                    "annotations": self._annotations,
+                },
                 "spec": self._spec(None, self._identity),
             }
             if not await self._may_take():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from aiohttp import web
 
 from kube.api.client import KubeClient, KubeError
 from kube.api.mapping import GroupResource
-from kube.controller.election import ElectionSettings, LeaderElector, unique_identity
+from kube.controller.election import JITTER, ElectionSettings, LeaderElector, unique_identity
 from playground.apiserver import PlaygroundApiServer
 from tests.eventually import until
-from tests.kube.scripted import connected, respond, scripted_server
+from tests.kube.scripted import connected, raw, scripted_server
 
 # The event loop's time moves on by itself when there is nothing else to do, and the candidates' clocks with it.
 pytestmark = pytest.mark.looptime(start=time.monotonic)
@@ -103,12 +104,12 @@ async def running(*candidates: Candidate) -> AsyncIterator[None]:
 
 
 async def test_lease_has_the_fields_of_client_go(election: Election) -> None:
-    one = election.candidate("one")
+    one = election.candidate("one", replace(QUICK, lease_duration=2.5))
     async with running(one):
         await until(lambda: one.acts)
         first = election.lease()["spec"]
         assert first["holderIdentity"] == "one"
-        assert first["leaseDurationSeconds"] == 1
+        assert first["leaseDurationSeconds"] == 3
         assert first["leaseTransitions"] == 0
         assert first["acquireTime"] == first["renewTime"]
         assert datetime.fromisoformat(first["renewTime"]).microsecond >= 0
@@ -116,9 +117,12 @@ async def test_lease_has_the_fields_of_client_go(election: Election) -> None:
         await until(lambda: election.lease()["spec"]["renewTime"] > first["renewTime"])
         renewed = election.lease()["spec"]
         assert renewed == {**first, "renewTime": renewed["renewTime"]}
+    released = election.lease()["spec"]
+    assert (released["holderIdentity"], released["leaseDurationSeconds"], released["leaseTransitions"]) == ("", 1, 0)
 
 
-async def test_lease_is_renewed_without_being_read(election: Election) -> None:
+async def test_lease_is_renewed_without_being_read(election: Election, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     one, two = election.candidate("one"), election.candidate("two")
     async with running(one):
         await until(lambda: one.acts)
@@ -130,11 +134,13 @@ async def test_lease_is_renewed_without_being_read(election: Election) -> None:
             assert one.acts
             assert not two.acts
         assert election.lease()["spec"]["holderIdentity"] == "one", "a stopped candidate leaves it alone"
+    assert caplog.messages.count("lease default/lock: held by one") == 1
 
 
 async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded_at_once(
-    election: Election,
+    election: Election, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     slow = replace(QUICK, lease_duration=60.0, renew_deadline=50.0, retry_period=20.0)
     one, two = election.candidate(unique_identity()), election.candidate("two", slow)
     one.slow_end = 0.2
@@ -144,7 +150,7 @@ async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded
         async with running(two):
             await until(lambda: election.server.requests.of("watch", "leases") > 0)
             reads = election.server.requests.of("get", "leases")
-            await asyncio.sleep(5)
+            await asyncio.sleep(QUICK.lease_duration)
             assert election.server.requests.of("get", "leases") == reads, "a renewal is no release"
             one.stop.set()
             since = loop_clock()
@@ -153,7 +159,9 @@ async def test_stopped_leader_releases_the_lease_after_its_work_and_is_succeeded
             spec = election.lease()["spec"]
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
     assert election.diary == ["one begins", "one ends", "two begins", "two ends"]
-    assert election.lease()["spec"]["holderIdentity"] == ""
+    spec = election.lease()["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("", 1)
+    assert sum("held by" in message for message in caplog.messages) == 1
 
 
 async def test_lease_is_released_through_a_slow_api_server_and_after_a_renewal_on_its_way(tmp_path: Path) -> None:
@@ -220,10 +228,11 @@ async def test_times_in_the_lease_are_not_trusted(election: Election, renewed: s
     since = loop_clock()
     async with running(one):
         await until(lambda: one.acts)
+        assert renewed not in election.lease()["spec"].values()
     assert 1.0 <= loop_clock() - since < 1.0 + 3 * QUICK.retry_period
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(10, 10.0), (0, QUICK.lease_duration)])
+@pytest.mark.parametrize(("given", "seconds"), [(3, 3.0), (0, QUICK.lease_duration)])
 async def test_duration_and_transitions_of_the_holder_count(election: Election, given: int, seconds: float) -> None:
     spec = {"holderIdentity": "other", "leaseDurationSeconds": given, "leaseTransitions": 7}
     await election.client.post(LEASES, {"metadata": {"name": "lock"}, "spec": spec})
@@ -277,7 +286,7 @@ async def test_there_are_never_two_leaders(election: Election) -> None:
         nonlocal most
         while True:
             most = max(most, sum(candidate.acts for candidate in candidates))
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
 
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch())
@@ -306,6 +315,8 @@ async def test_leader_without_api_server_stops_at_the_renew_deadline_and_returns
         await until(lambda: one.acts)
         await election.server.hang_up()
         since = loop_clock()
+        await asyncio.sleep(QUICK.renew_deadline / 2)
+        assert one.acts, "some renewals have failed"
         await until(lambda: not one.acts)
         assert loop_clock() - since < QUICK.lease_duration
         assert not one.elector.leading()
@@ -315,14 +326,47 @@ async def test_leader_without_api_server_stops_at_the_renew_deadline_and_returns
     assert election.diary == ["one begins", "one ends", "one begins", "one ends"]
 
 
-async def test_renewal_that_hangs_does_not_extend_the_deadline(tmp_path: Path) -> None:
-    created, never = asyncio.Event(), asyncio.Event()
+@pytest.mark.parametrize("hangs", ["GET", "POST"])
+async def test_request_for_a_new_lease_that_hangs_is_sent_again(hangs: str, tmp_path: Path) -> None:
+    methods: list[str] = []
+    written: list[dict[str, Any]] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        methods.append(request.method)
+        if request.method == hangs and methods.count(hangs) == 1:
+            await asyncio.Event().wait()
+        if request.method == "GET":
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        written.append(await request.json())
+        return web.json_response(written[-1])
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers = {LEASES: handle, f"{LEASES}/lock": handle}
+        elector = LeaderElector(client, QUICK, identity="one", clock=loop_clock, annotations={"own": "yes"})
+        one = Candidate(elector, "one", [])
+        since = loop_clock()
+        async with running(one):
+            await until(lambda: one.acts)
+            assert loop_clock() - since < QUICK.renew_deadline
+    head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    metadata = {"namespace": "default", "name": "lock", "annotations": {"own": "yes"}}
+    assert written[0] == {**head, "metadata": metadata, "spec": written[0]["spec"]}
+
+
+@pytest.mark.parametrize("always", [False, True])
+async def test_renewal_that_hangs_is_tried_again_and_does_not_extend_the_deadline(always: bool, tmp_path: Path) -> None:
+    created, renewed, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def create(request: web.Request) -> web.StreamResponse:
         created.set()
         return web.json_response(await request.json())
 
     async def read_or_renew(request: web.Request) -> web.StreamResponse:
+        if request.method == "PUT":
+            if always or not renewed.is_set():
+                renewed.set()
+                await never.wait()
+            return web.json_response(await request.json())
         if created.is_set():
             await never.wait()
         return web.json_response({"kind": "Status", "code": 404}, status=404)
@@ -332,9 +376,10 @@ async def test_renewal_that_hangs_does_not_extend_the_deadline(tmp_path: Path) -
         one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
         async with running(one):
             await until(lambda: one.acts)
+            await asyncio.sleep(QUICK.lease_duration)
+            assert one.acts is not always
             since = loop_clock()
-            await until(lambda: not one.acts)
-            assert loop_clock() - since < QUICK.lease_duration
+        assert loop_clock() - since < 3, "the release is given up"
 
 
 async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path) -> None:
@@ -367,7 +412,10 @@ async def test_renew_deadline_runs_from_the_start_of_the_request(tmp_path: Path)
     assert not leading[0]
 
 
-async def test_leader_stops_at_once_when_the_lease_has_another_holder(election: Election) -> None:
+async def test_leader_stops_at_once_when_the_lease_has_another_holder(
+    election: Election, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kube.controller.election")
     changes: list[bool] = []
     settings = replace(QUICK, lease_duration=60.0, renew_deadline=50.0)
     one = election.candidate("one", settings, on_change=changes.append)
@@ -378,11 +426,14 @@ async def test_leader_stops_at_once_when_the_lease_has_another_holder(election: 
         assert election.lease()["spec"]["holderIdentity"] == "thief"
         await until(lambda: one.acts)
     assert changes == [True, False, True, False]
+    logged = "became leader, one", "held by thief", "leader election lost", "became leader, one", "released"
+    assert caplog.messages == [f"lease default/lock: {message}" for message in logged]
 
 
 async def test_process_that_was_stopped_past_the_deadline_may_not_act(election: Election) -> None:
     stopped_for = 0.0
     one = election.candidate("one", clock=lambda: loop_clock() + stopped_for)
+    assert one.elector.problem() is None
     async with running(one):
         await until(lambda: one.acts)
         assert one.elector.leading()
@@ -413,11 +464,20 @@ async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog
     caplog.set_level(logging.WARNING)
     async with scripted_server() as server, connected(server, tmp_path) as client:
         forbidden = {"kind": "Status", "code": 403, "message": 'leases "lock" is forbidden'}
-        server.handlers = {f"{LEASES}/lock": respond(forbidden, status=403)}
-        one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
+        times: list[float] = []
+
+        async def refuse(_: web.Request) -> web.StreamResponse:
+            times.append(loop_clock())
+            return web.json_response(forbidden, status=403)
+
+        server.handlers = {f"{LEASES}/lock": refuse}
+        elector = LeaderElector(client, QUICK, identity="one", clock=loop_clock, random=lambda: 0.5)
+        one = Candidate(elector, "one", [])
         async with running(one):
-            await until(lambda: len(server.requests) >= 4)
+            await until(lambda: len(times) == 4)
         assert not one.diary
+        period = QUICK.retry_period * (1 + JITTER / 2)
+        assert [end - start for start, end in pairwise(times[:4])] == pytest.approx([period] * 3)
         # The right to watch this one Lease is enough.
         assert any(each.startswith(f"GET {LEASES}?fieldSelector=metadata.name%3Dlock&") for each in server.requests)
     assert [record.message for record in caplog.records] == ['lease default/lock: leases "lock" is forbidden; retrying']
@@ -430,6 +490,7 @@ async def test_forbidden_lease_is_logged_once_and_retried(tmp_path: Path, caplog
         "text",
         {"holderIdentity": 7, "leaseDurationSeconds": "x", "leaseTransitions": "y", "acquireTime": 5},
         {"holderIdentity": "", "leaseDurationSeconds": -4, "leaseTransitions": None},
+        {"holderIdentity": "one", "acquireTime": 5},
     ],
 )
 async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> None:
@@ -452,6 +513,26 @@ async def test_malformed_lease_has_no_holder(tmp_path: Path, spec: object) -> No
             await until(lambda: one.acts)
     assert (written[0]["metadata"]["annotations"], written[0]["spec"]["holderIdentity"]) == ({"own": "yes"}, "one")
     assert written[0]["spec"]["leaseTransitions"] in (0, 1)
+    assert isinstance(written[0]["spec"]["acquireTime"], str)
+
+
+async def test_malformed_event_of_a_lease_is_no_release(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {"holderIdentity": "other", "leaseDurationSeconds": 1}
+
+    async def lease(request: web.Request) -> web.StreamResponse:
+        return web.json_response(await request.json() if request.method == "PUT" else {"spec": spec})
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        events = {"type": "MODIFIED"}, {"type": "MODIFIED", "object": 7}, {"object": {"spec": {"holderIdentity": ""}}}
+        server.handlers = {
+            LEASES: raw(b"\n".join(json.dumps(each).encode() for each in events)),
+            f"{LEASES}/lock": lease,
+        }
+        one = Candidate(LeaderElector(client, QUICK, identity="one", clock=loop_clock), "one", [])
+        since = loop_clock()
+        async with running(one):
+            await until(lambda: one.acts)
+            assert loop_clock() - since >= spec["leaseDurationSeconds"]
 
 
 def test_identities_of_two_candidates_on_one_node_differ() -> None:
