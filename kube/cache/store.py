@@ -95,7 +95,7 @@ class Store(Generic[T]):
             on_change: called with (key, old, new) after each change of a view; old is None for a new object, new is
                 None for a deleted one. It must not raise.
             backoff: the delays between retries.
-            random: returns numbers in [0, 1), to spread the ends of watches.
+            random: returns numbers in [0, 1), to spread retries and the ends of watches.
             clock: monotonic, in seconds; runs on while the machine is suspended.
         """
         self._client = client
@@ -105,20 +105,18 @@ class Store(Generic[T]):
         self._query: dict[str, str | int | bool] = {name: text for name, text in selectors.items() if text}
         self._accept_list, self._accept_watch = _METADATA if metadata_only else _WHOLE
         self._on_change = on_change
-        self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0)
+        self._backoff = backoff or Backoff(0.8, 30.0, jitter=1.0, random=random)
         self._random = random
         self._items: dict[str, dict[str, T]] = {}
         self._unknown: dict[str, set[str]] = {}
         self._version = ""
         self._must_list = True
-        self._must_compare = False
         self._failure: StatusError | KubeError | None = None
         self._synced = asyncio.Event()
         self._clock = clock
         # The time of the last list or event, and when the current watch was opened.
-        self._heard_at = clock()
+        self._heard_at = self._caught_up_at = clock()
         self._opened_at: float | None = None
-        self._caught_up_at = float("-inf")
 
     @property
     def synced(self) -> bool:
@@ -186,57 +184,54 @@ class Store(Generic[T]):
 
     async def run(self) -> None:
         """List and watch, until cancelled."""
+        must_compare = False
         while True:
+            useful = False
             try:
-                if self._must_compare:
+                if must_compare and not self._must_list:
                     await self._compare_version()
+                must_compare = False
                 if self._must_list:
                     await self._list()
                 useful = await self._watch()
             except WatchSilent as error:
                 # The peer is gone, or the server sends no bookmarks: a new watch shows which.
                 _log.debug("%s: %s; reopening it", self._path, error)
-                self._must_compare = True
+                must_compare = True
                 continue
             except (StatusError, KubeError) as error:
-                self._must_compare = True
+                must_compare = True
                 if self._failure is None:
                     _log.warning("%s: %s; retrying", self._path, error)
                 self._failure = error
-                useful = False
             except Exception as error:  # noqa: BLE001  # a bug: the other stores go on, and this one may have missed a change
                 _log.exception("%s: internal error; listing again", self._path)
                 self._must_list, self._failure = True, KubeError(f"internal error: {error}")
-                useful = False
             # Avoid a tight loop if the server fails, or ends watches as soon as they are open.
             if not useful:
                 await asyncio.sleep(self._backoff.next())
 
     async def _compare_version(self) -> None:
         """Have the collection listed again if its version is lower than this store's."""
-        if not self._must_list:
-            found = await collection_version(self._client, self._path, self._query, accept=self._accept_list)
-            if _is_lower(found, than=self._version):
-                _log.warning(
-                    "%s: resourceVersion went back from %s to %s; listing again", self._path, self._version, found
-                )
-                self._must_list = True
-        self._must_compare = False
+        found = await collection_version(self._client, self._path, self._query, accept=self._accept_list)
+        if _is_lower(found, than=self._version):
+            _log.warning("%s: resourceVersion went back from %s to %s; listing again", self._path, self._version, found)
+            self._must_list = True
 
     async def _list(self) -> None:
         # Never version 0: an API server serves that from its cache, in one page whatever the limit, and after a 410
         # perhaps with an expired version.
         unknown: set[Key] = set()
 
-        def view(entry: Any) -> tuple[Key, T] | None:
-            """Return the key and view of a listed object; the stored view itself, if it is equal."""
+        def view(entry: Any) -> tuple[Key, T | None] | None:
+            """Return the key and view of a listed object; the stored view itself, if it is equal: it saves memory."""
             if (key := _key(entry)) is None:
                 return None
             selected, is_readable = self._read(key, entry)
             if not is_readable:
                 unknown.add(key)
             old = self.get(*key)
-            return None if selected is None else (key, selected if old is None or old != selected else old)
+            return key, old if old == selected else selected
 
         listed = await list_objects(
             self._client,
@@ -260,8 +255,7 @@ class Store(Generic[T]):
         for key in unknown:
             self._note(key, is_readable=False)
         self._version = listed.version
-        self._heard_at = self._clock()
-        self._caught_up_at = float("-inf")
+        self._heard_at = self._caught_up_at = self._clock()
         self._must_list = False
         self._backoff.reset()
         self._connected()
@@ -284,13 +278,15 @@ class Store(Generic[T]):
 
     def _note(self, key: Key, *, is_readable: bool) -> None:
         namespace, name = key
-        if not is_readable and not self.is_unknown(namespace, name):
-            _log.warning("%s: %s/%s cannot be read; what was known of it stays", self._path, namespace, name)
-            self._unknown.setdefault(namespace, set()).add(name)
-        elif is_readable and self.is_unknown(namespace, name):
-            self._unknown[namespace].discard(name)
+        if is_readable != self.is_unknown(namespace, name):
+            return
+        if is_readable:
+            self._unknown[namespace].remove(name)
             if not self._unknown[namespace]:
                 del self._unknown[namespace]
+        else:
+            _log.warning("%s: %s/%s cannot be read; what was known of it stays", self._path, namespace, name)
+            self._unknown.setdefault(namespace, set()).add(name)
 
     async def _watch(self) -> bool:
         """Run one watch to its end. Return whether it received an event, or lasted for some time."""
@@ -306,8 +302,7 @@ class Store(Generic[T]):
                         self._must_list = True
                         return False
                     count += 1
-                    if count == 1:
-                        self._backoff.reset()
+                    self._backoff.reset()
                     # Reading lines that are in the buffer does not yield.
                     if count % _BATCH == 0:
                         await asyncio.sleep(0)
@@ -332,8 +327,7 @@ class Store(Generic[T]):
         """Apply an event; return whether it is known which object it is about."""
         self._heard_at = self._clock()
         kind, entry = event.get("type"), event.get("object")
-        metadata = entry.get("metadata") if isinstance(entry, dict) else None
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        version = _metadata(entry).get("resourceVersion")
         if isinstance(version, str):
             self._version = version
         key = _key(entry)
@@ -383,11 +377,16 @@ def _is_lower(version: str, *, than: str) -> bool:
     return (len(version), version) < (len(than), than)
 
 
+def _metadata(entry: object) -> Mapping[str, Any]:
+    """Return an object's metadata; empty if it has none."""
+    metadata = entry.get("metadata") if isinstance(entry, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def _key(entry: object) -> Key | None:
     """Return an object's key; None if it has none (a bookmark, or no object at all)."""
-    metadata = entry.get("metadata") if isinstance(entry, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+    metadata = _metadata(entry)
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if not isinstance(name, str) or not name:
         return None
-    namespace = metadata.get("namespace")
     return (namespace if isinstance(namespace, str) else "", name)

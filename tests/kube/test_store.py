@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+import time
 from collections.abc import AsyncIterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,19 @@ from aiohttp import web
 
 from autoscaler.objects.decoding import convert
 from kube.api.client import ClientSettings
+from kube.api.objects import UNREADABLE
 from kube.api.retries import Backoff
 from kube.cache import store as store_module
 from kube.cache.store import Key, Store
 from tests.eventually import until
-from tests.kube.scripted import Collection, LoopIterations, ScriptedServer, Watch, connected, scripted_server, thing
+from tests.kube.scripted import Collection, ScriptedServer, Watch, connected, scripted_server, thing
+
+# The event loop's time moves on by itself when there is nothing else to do: no test waits for delays and intervals.
+pytestmark = pytest.mark.looptime(start=time.monotonic)
 
 PATH = "/api/v1/things"
+LONG = 300
+"""Seconds of virtual time, several bookmark intervals."""
 
 
 class Coloured(msgspec.Struct):
@@ -47,14 +54,14 @@ class Followed:
         self.changes.put_nowait((key, old, new))
 
     async def change(self) -> tuple[str, str | None, str | None]:
-        (_, name), old, new = await asyncio.wait_for(self.changes.get(), 60)
+        (_, name), old, new = await asyncio.wait_for(self.changes.get(), LONG)
         return name, old, new
 
     def disconnected(self) -> bool:
         return self.store.disconnected
 
     async def watch(self) -> Watch:
-        return await asyncio.wait_for(self.collection.watches.get(), 60)
+        return await asyncio.wait_for(self.collection.watches.get(), LONG)
 
 
 @contextlib.asynccontextmanager
@@ -64,10 +71,10 @@ async def follow(folder: Path, *items: dict[str, Any], **options: Any) -> AsyncI
         collection.items = list(items)
         server.handlers[PATH] = collection.handle
         followed = Followed(server, collection)
-        followed.store = Store(client, PATH, colour, on_change=followed.on_change, backoff=Backoff(0.001, 0.01))
+        followed.store = Store(client, PATH, colour, on_change=followed.on_change)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(followed.store.run())
-            await asyncio.wait_for(followed.store.wait_synced(), 60)
+            await asyncio.wait_for(followed.store.wait_synced(), LONG)
             try:
                 yield followed
             finally:
@@ -80,47 +87,91 @@ async def test_lists_then_watches_from_the_lists_version(tmp_path: Path) -> None
         assert f.store.list("other") == ["blue"]
         assert f.store.get("default", "a") == "red"
         assert f.store.get("other", "a") is None
+        assert (f.store.get("none", "a"), f.store.list("none")) == (None, [])
         assert len(f.store) == 2
         assert (await f.watch()).from_version == "1"
         assert "allowWatchBookmarks=true" in f.server.requests[1]
+        assert {each["Accept"] for each in f.server.headers} == {"application/json"}
 
 
-async def test_long_list_is_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_BATCH", 2)
-    iterations, reported_at = LoopIterations(), []
-    async with scripted_server() as server, connected(server, tmp_path) as client:
-        collection = Collection()
-        collection.items = [thing(f"thing-{number}", "1", colour="red") for number in range(5)]
-        server.handlers[PATH] = collection.handle
-        store = Store(client, PATH, colour, on_change=lambda *_: reported_at.append(iterations.count))
-        async with iterations.counted(), asyncio.TaskGroup() as group:
-            running = group.create_task(store.run())
-            await asyncio.wait_for(store.wait_synced(), 60)
-            running.cancel()
-    assert len(store) == 5
-    assert sorted(Counter(reported_at).values()) == [1, 2, 2]
-
-
-async def test_many_events_are_applied_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_BATCH", 2)
-    iterations, reported_at, last = LoopIterations(), [], asyncio.Event()
-
-    def on_change(key: Key, old: str | None, new: str | None) -> None:
-        reported_at.append(iterations.count)
-        if key[1] == "thing-5":
-            last.set()
-
+@pytest.mark.parametrize("metadata_only", [False, True])
+async def test_all_requests_have_the_selectors_and_the_media_type(metadata_only: bool, tmp_path: Path) -> None:
     async with scripted_server() as server, connected(server, tmp_path) as client:
         collection = Collection()
         server.handlers[PATH] = collection.handle
-        store = Store(client, PATH, colour, on_change=on_change)
-        async with iterations.counted(), asyncio.TaskGroup() as group:
+        store = Store(
+            client,
+            PATH,
+            colour,
+            label_selector="a=b",
+            field_selector="metadata.name=c",
+            metadata_only=metadata_only,
+            random=lambda: 0.5,
+        )
+        async with asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
-            watch = await asyncio.wait_for(collection.watches.get(), 60)
-            watch.send_together("ADDED", [thing(f"thing-{number}", "1", colour="red") for number in range(6)])
-            await asyncio.wait_for(last.wait(), 60)
+            for _ in range(2):
+                (await asyncio.wait_for(collection.watches.get(), LONG)).refuse(503)
+            await asyncio.wait_for(collection.watches.get(), LONG)
             running.cancel()
-    assert [*Counter(reported_at).values()] == [2, 2, 2]
+    selected = f"GET {PATH}?labelSelector=a%3Db&fieldSelector=metadata.name%3Dc"
+    watch = f"{selected}&resourceVersion=1&allowWatchBookmarks=true&watch=true&timeoutSeconds=450"
+    comparison = f"{selected}&limit=1"
+    assert server.requests == [f"{selected}&limit=500", watch, comparison, watch, comparison, watch]
+    kind = ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1" if metadata_only else ""
+    assert [each["Accept"] for each in server.headers] == [
+        "application/json" + kind.format("" if "watch" in each else "List") for each in server.requests
+    ]
+
+
+async def test_list_again_waits_for_the_end_of_the_watch(tmp_path: Path) -> None:
+    async with follow(tmp_path, thing("a", "1", colour="red")) as f:
+        f.store.list_again()
+        (await f.watch()).end()
+        (await f.watch()).end()
+        await f.watch()
+        assert f.collection.lists == 2
+
+
+class Batches:
+    """Counts the changes between two iterations of the event loop."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._is_open = False
+
+    def on_change(self, *_: object) -> None:
+        if not self._is_open:
+            self.sizes.append(0)
+            self._is_open = True
+            asyncio.get_running_loop().call_soon(self._close)
+        self.sizes[-1] += 1
+
+    def _close(self) -> None:
+        self._is_open = False
+
+
+async def test_long_lists_and_many_events_are_applied_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_BATCH", 2)
+    listed, received = Batches(), Batches()
+    things = [thing(f"thing-{number}", "1", colour="red") for number in range(5)]
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        collection = Collection()
+        collection.items = things
+        server.handlers[PATH] = collection.handle
+        loop = asyncio.get_running_loop()
+        store = Store(client, PATH, colour, on_change=lambda *_: (received if store.synced else listed).on_change())
+        since = loop.time()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(store.run())
+            watch = await asyncio.wait_for(collection.watches.get(), LONG)
+            watch.send_together("DELETED", things)
+            await until(lambda: len(store) == 0)
+            running.cancel()
+        assert loop.time() - since < 1, "other tasks may run, but nothing waits"
+    assert (listed.sizes, received.sizes) == ([2, 2, 1], [2, 2, 1])
 
 
 async def test_incomplete_list_changes_nothing_and_is_restarted(tmp_path: Path) -> None:
@@ -211,7 +262,7 @@ async def test_version_that_went_back_is_listed_again(code: int, tmp_path: Path)
 
 async def test_silent_watch_is_compared_with_the_collections_version(tmp_path: Path) -> None:
     """API servers accept a watch from a version in the future, and send nothing."""
-    async with followed_by(Clock(), tmp_path, bookmark_seconds=0.05) as f:
+    async with followed_by(Clock(), tmp_path) as f:
         await f.change()
         watch = await f.watch()
         await seen(f, watch, "100")
@@ -243,14 +294,31 @@ async def test_list_without_a_version_is_an_error(tmp_path: Path, caplog: pytest
             return web.json_response({"metadata": {}, "items": [thing("a", "1", colour="red")]})
 
         server.handlers[PATH] = without_version
-        store = Store(client, PATH, colour, backoff=Backoff(0.001, 0.01))
+        store = Store(client, PATH, colour)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(store.run())
-            await asyncio.wait_for(asked.wait(), 60)
+            await asyncio.wait_for(asked.wait(), LONG)
             running.cancel()
     assert not store.synced
     assert len(store) == 0
-    assert "no resourceVersion to watch from" in caplog.text
+    why = "the API server's response to a list request has no resourceVersion to watch from"
+    assert caplog.messages == [f"{PATH}: {why}; retrying"]
+
+
+async def test_delays_between_retries_double_to_half_a_minute(tmp_path: Path) -> None:
+    times: list[float] = []
+
+    async def forbidden(_: web.Request) -> web.StreamResponse:
+        times.append(asyncio.get_running_loop().time())
+        return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers[PATH] = forbidden
+        running = asyncio.create_task(Store(client, PATH, colour, random=lambda: 0.5).run())
+        await asyncio.sleep(LONG)
+        running.cancel()
+    delays = [round(end - start, 1) for start, end in pairwise(times)]
+    assert delays == [1.2, 2.4, 4.8, 9.6, 19.2, *[30.0] * 8]
 
 
 async def test_outage_is_logged_once_and_objects_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +338,11 @@ async def test_outage_is_logged_once_and_objects_stay(tmp_path: Path, caplog: py
 
 @pytest.mark.parametrize(
     "event",
-    [{}, {"type": "ADDED"}, {"type": "ADDED", "object": 7}, {"type": "WHAT", "object": thing("a", "2", colour="x")}],
+    [
+        *({}, {"type": "ADDED"}, {"type": "ADDED", "object": 7}, {"type": "ADDED", "object": {"metadata": 7}}),
+        *({"type": "ADDED", "object": {"metadata": {"name": name}, "colour": "x"}} for name in ("", 7)),
+        {"type": "WHAT", "object": thing("a", "2", colour="x")},
+    ],
 )
 async def test_malformed_event_is_ignored(event: dict[str, Any], tmp_path: Path) -> None:
     async with follow(tmp_path, thing("a", "1", colour="red")) as f:
@@ -279,6 +351,13 @@ async def test_malformed_event_is_ignored(event: dict[str, Any], tmp_path: Path)
         watch.events.put_nowait(event)
         watch.send("MODIFIED", thing("a", "3", colour="green"))
         assert await f.change() == ("a", "red", "green")
+        assert f.collection.lists == 1
+
+
+@pytest.mark.parametrize("metadata", [{"name": "node"}, {"name": "node", "namespace": 7}])
+async def test_object_without_a_namespace_is_cluster_scoped(metadata: dict[str, Any], tmp_path: Path) -> None:
+    async with follow(tmp_path, {"metadata": metadata, "colour": "red"}) as f:
+        assert (f.store.get("", "node"), f.store.list("")) == ("red", ["red"])
 
 
 # --- staleness -----------------------------------------------------------------------------------------------------
@@ -295,23 +374,17 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def followed_by(
-    clock: Clock, folder: Path, *, bookmark_seconds: float = 60.0, backoff: Backoff | None = None
-) -> AsyncIterator[Followed]:
+async def followed_by(clock: Clock, folder: Path, *, backoff: Backoff | None = None) -> AsyncIterator[Followed]:
     """Start a store with a clock, and wait for its first watch."""
-    async with (
-        scripted_server() as server,
-        connected(server, folder, bookmark_seconds=bookmark_seconds) as client,
-    ):
+    async with scripted_server() as server, connected(server, folder) as client:
         collection = Collection()
         collection.items = [thing("a", "1", colour="red")]
         server.handlers[PATH] = collection.handle
         followed = Followed(server, collection)
-        followed.store = Store(
-            client, PATH, colour, on_change=followed.on_change, backoff=backoff or Backoff(0.001, 0.01), clock=clock
-        )
+        followed.store = Store(client, PATH, colour, on_change=followed.on_change, backoff=backoff, clock=clock)
         clock.now += 3600
         assert (followed.store.stale, followed.store.problem) == (False, "not listed yet")
+        assert followed.store.silent_seconds == 3600
         async with asyncio.TaskGroup() as group:
             running = group.create_task(followed.store.run())
             try:
@@ -415,7 +488,7 @@ def refusing(followed: Followed) -> Any:
 async def test_reopened_silent_watch_keeps_the_store_fresh(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Old and aggregated servers may send no bookmarks."""
     clock = Clock()
-    async with followed_by(clock, tmp_path, bookmark_seconds=0.05, backoff=Backoff(3600, 3600)) as f:
+    async with followed_by(clock, tmp_path, backoff=Backoff(3600, 3600)) as f:
         watch = await f.watch()
         assert condition(f) == (False, None), "the list is a proof"
         watch.open()
@@ -423,15 +496,15 @@ async def test_reopened_silent_watch_keeps_the_store_fresh(tmp_path: Path, caplo
         # Opened, and silent until the end.
         (await f.watch()).open()
         again = await f.watch()
-        clock.now += 0.005
+        clock.now += 6
         assert condition(f) == (False, None), "neither while the next one is being opened"
-        clock.now += 0.065
+        clock.now += 78
         assert condition(f) == (False, None)
-        clock.now += 0.01
+        clock.now += 12
         assert condition(f)[0], "not for long"
         again.open()
         await until(lambda: f.store.silent_seconds == 0)
-        clock.now += 0.005
+        clock.now += 6
         assert condition(f) == (False, None)
         assert f.collection.lists == 1
     assert caplog.records == []
@@ -456,12 +529,12 @@ async def test_watch_that_ends_regularly_keeps_the_store_fresh(tmp_path: Path) -
     """For example when something in between ends each watch, and nothing changes."""
     clock = Clock()
     async with followed_by(clock, tmp_path, backoff=Backoff(3600, 3600)) as f:
-        for _ in range(3):
+        for seconds in (80, 80, 0):
             watch = await f.watch()
             clock.now += 1
             watch.open()
             await until(lambda: f.store.silent_seconds == 0)
-            clock.now += 80
+            clock.now += seconds
             watch.end()
         await f.watch()
         assert condition(f) == (False, None)
@@ -493,7 +566,9 @@ async def test_backoff_grows_until_a_list_or_an_event(tmp_path: Path) -> None:
         watch = await f.watch()
         assert backoff.calls == ["reset", "wait", "wait"]
         await seen(f, watch, "2")
-        await seen(f, watch, "3")
         watch.end()
-        await f.watch()
+        watch = await f.watch()
         assert backoff.calls == ["reset", "wait", "wait", "reset"]
+        watch.events.put_nowait({"type": UNREADABLE})
+        await f.watch()
+        assert backoff.calls[-2:] == ["wait", "reset"], "the list that finds the unreadable object may find it again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -17,10 +18,9 @@ from aiohttp import web
 from kube.api.client import ClientSettings, KubeClient, KubeUnreachable, ResponseTooLarge
 from kube.api.listing import collection_version, list_objects
 from kube.api.objects import UNREADABLE, TooLargeError
-from kube.api.retries import Backoff
 from kube.cache.store import Key, Store
-from tests.eventually import eventually
-from tests.kube.scripted import Collection, Handler, connected, scripted_server, thing
+from tests.eventually import eventually, until
+from tests.kube.scripted import Collection, Handler, Watch, connected, scripted_server, thing
 
 PATH = "/api/v1/things"
 SMALL_PAGES = ClientSettings(page_objects=40, page_bytes=4000)
@@ -329,6 +329,9 @@ async def test_list_goes_on_after_an_object_that_is_nested_too_deeply(tmp_path: 
 # --- stores --------------------------------------------------------------------------------------------------------
 
 
+virtual_time = pytest.mark.looptime(start=time.monotonic)
+
+
 def colour(entry: Mapping[str, Any]) -> str | None:
     """Select the colour; a number is a bug."""
     found = entry.get("colour")
@@ -344,10 +347,10 @@ class Running:
         self.store, self.collection = store, collection
 
     async def until(self, name: str, value: str | None) -> None:
-        async def has_value() -> bool:
-            return self.store.get("team", name) == value
+        await until(lambda: self.store.get("team", name) == value)
 
-        await eventually(has_value, every=0.001)
+    async def watch(self) -> Watch:
+        return await asyncio.wait_for(self.collection.watches.get(), 60)
 
 
 @contextlib.asynccontextmanager
@@ -363,7 +366,7 @@ async def running(
             if new is not None and new == fails_on:
                 raise ZeroDivisionError(key)
 
-        store = Store(client, PATH, colour, on_change=on_change, backoff=Backoff(0.001, 0.01))
+        store = Store(client, PATH, colour, on_change=on_change)
         task = asyncio.create_task(store.run())
         try:
             await asyncio.wait_for(store.wait_synced(), 60)
@@ -378,12 +381,14 @@ def named(name: str, version: str = "2", **fields: Any) -> dict[str, Any]:
     return thing(name, version, namespace="team", **fields)
 
 
+@virtual_time
 async def test_object_that_cannot_be_read_is_unknown_and_the_others_are_up_to_date(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
-        watch = await r.collection.watches.get()
-        watch.send("MODIFIED", named("big", colour="blue", spec="x" * 2**19))
+        watch = await r.watch()
+        for _ in range(2):
+            watch.send("MODIFIED", named("big", colour="blue", spec="x" * 2**19))
         watch.send("MODIFIED", named("other", colour="blue"))
         await r.until("other", "blue")
         assert r.store.get("team", "big") == "red"
@@ -401,9 +406,10 @@ async def test_object_that_cannot_be_read_is_unknown_and_the_others_are_up_to_da
         assert r.collection.lists == 1, "the watch went on"
 
 
+@virtual_time
 async def test_unknown_object_is_forgotten_when_it_is_deleted(tmp_path: Path) -> None:
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         for kind in ("MODIFIED", "DELETED"):
             watch.send(kind, named("big", colour="blue", spec="x" * 2**19))
         watch.send("MODIFIED", named("other", colour="blue"))
@@ -412,38 +418,41 @@ async def test_unknown_object_is_forgotten_when_it_is_deleted(tmp_path: Path) ->
         assert not r.store.is_unknown("team")
 
 
+@virtual_time
 async def test_unreadable_object_without_a_name_has_the_collection_listed(tmp_path: Path) -> None:
     async with running(tmp_path, named("big", colour="red"), named("other", colour="red")) as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         r.collection.items[0] = named("big", colour="blue")
         watch.send("MODIFIED", {"metadata": {"labels": {}, "name": "big", "namespace": "team"}, "spec": "x" * 2**19})
         await r.until("big", "blue")
-        await r.collection.watches.get()
+        await r.watch()
         assert r.collection.lists == 2
         assert r.store.problem is None
 
 
+@virtual_time
 async def test_object_of_a_list_that_is_too_large_is_unknown_and_kept(tmp_path: Path) -> None:
     listed = named("big", colour="red"), named("other", colour="red")
     async with running(tmp_path, *listed, settings=ClientSettings(page_bytes=4000)) as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         r.collection.items = [named("big", colour="blue", spec="x" * 5000), named("other", colour="blue")]
         watch.refuse(410)
         await r.until("other", "blue")
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         assert r.store.get("team", "big") == "red"
         assert r.store.is_unknown("team", "big")
         assert r.store.problem is None
         r.collection.items = [named("other", colour="blue")]
         watch.refuse(410)
         await r.until("big", None)
-        await r.collection.watches.get()
+        await r.watch()
         assert not r.store.is_unknown("team")
 
 
+@virtual_time
 async def test_object_that_select_fails_on_is_unknown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path, named("listed", colour=5), named("other", colour="red")) as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         assert r.store.is_unknown("team", "listed")
         assert r.store.get("team", "other") == "red"
         for version in ("3", "4"):
@@ -455,11 +464,12 @@ async def test_object_that_select_fails_on_is_unknown(tmp_path: Path, caplog: py
     assert sum(record.exc_info is not None for record in caplog.records) == 2, "one traceback for each object"
 
 
+@virtual_time
 async def test_object_of_which_too_much_would_be_kept_is_unknown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path, named("listed", colour="many"), named("other", colour="red")) as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         assert r.store.is_unknown("team", "listed")
         watch.send("MODIFIED", named("other", "3", colour="many"))
         watch.send("MODIFIED", named("listed", "4", colour="red"))
@@ -471,12 +481,14 @@ async def test_object_of_which_too_much_would_be_kept_is_unknown(
     assert "Traceback" not in caplog.text
 
 
+@virtual_time
 async def test_internal_error_ends_no_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path, named("a", colour="red"), fails_on="broken") as r:
-        watch = await r.collection.watches.get()
+        watch = await r.watch()
         r.collection.items = [named("a", colour="broken"), named("b", colour="red")]
         watch.send("MODIFIED", named("a", colour="broken"))
+        await until(lambda: str(r.store.failure) == "internal error: ('team', 'a')")
         await r.until("b", "red")
-        assert (await r.collection.watches.get()).from_version == "1"
+        assert (await r.watch()).from_version == "1"
         assert r.store.problem is None
     assert "internal error; listing again" in caplog.text
