@@ -1,14 +1,17 @@
 """`kubectl milliscale`: the console script kubectl-milliscale, which kubectl finds on PATH."""
 
-import sys
+import signal
+
+from kube.process.starting import importing
+
+with importing():
+    from kubectl_milliscale.cli import main as commands
 
 
 def main() -> None:
     """Run the command line under the name that users type."""
-    try:
-        from kubectl_milliscale.cli import main as commands
-    except KeyboardInterrupt:  # the imports take a while
-        sys.exit(130)
+    # As for SIGTERM: contexts end the child processes, and remove the files.
+    signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     commands(prog_name="kubectl milliscale")
 
 

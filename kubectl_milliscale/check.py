@@ -10,7 +10,7 @@ import click
 
 from adapter.commands.diagnose import check as check_rules
 from kube.process.flags import FILE
-from kubectl_milliscale.flags import adapter_namespace_option, borrow_flags, kubectl_options
+from kubectl_milliscale.flags import adapter_options, borrow_flags, call
 from kubectl_milliscale.kubectl import Kubectl
 from kubectl_milliscale.running_config import fill_in_prometheus
 
@@ -24,9 +24,8 @@ from kubectl_milliscale.running_config import fill_in_prometheus
     type=FILE,
     help="Rules file, or a manifest that contains one.  [default: the adapter's]",
 )
-@kubectl_options
-@adapter_namespace_option
-def check(*, config: Path | None, kubectl: Kubectl, adapter_namespace: str, **flags: Any) -> None:
+@adapter_options
+def check(*, config: Path | None, kubectl: Kubectl, **flags: Any) -> None:
     """Check the adapter's rules, or a rules file, against the cluster's Prometheus.
 
     Exits with 0 if there are no errors, 1 if there are errors (with --strict also for warnings), 2 for invalid flags.
@@ -36,8 +35,7 @@ def check(*, config: Path | None, kubectl: Kubectl, adapter_namespace: str, **fl
       kubectl milliscale check
       kubectl milliscale check -f rules.yaml --strict
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
+    values = {**flags, "config": config}
     with ExitStack() as stack:
-        values = {**flags, "config": config}
-        fill_in_prometheus(values, stack, rules="config", kubectl=kubectl, adapter_namespace=adapter_namespace)
-        assert check_rules.callback is not None
-        check_rules.callback(**kubectl.client_flags(), **values)
+        fill_in_prometheus(values, stack, kubectl, rules="config")
+        call(check_rules, values, kubectl)

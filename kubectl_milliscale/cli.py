@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from types import FrameType
 from typing import Final
 
 import click
@@ -31,10 +28,3 @@ def main() -> None:
     Reads the cluster with kubectl, so it needs no other rights than the user has: to read HPAs, and pods and Leases in
     the autoscaler's namespace, and to create pods/portforward there.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _exit)
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    """End the process; contexts end the child processes."""
-    sys.exit(128 + number)

@@ -1,71 +1,47 @@
-"""The flags that all commands have, named as kubectl's."""
+"""Flags of several commands: those about the cluster, named as kubectl's, and those of other packages' commands."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from kube.process.flags import Parsed, option_group
-from kubectl_milliscale.kubectl import Kubectl
+from kube.process.flags import Parsed, kubeconfig_options, option_group
+from kubectl_milliscale.kubectl import DEFAULT_NAMESPACE, Kubectl
 
 C = TypeVar("C", bound=click.Command)
 
-DEFAULT_NAMESPACE = "milliscale"
-"""The namespace in manifests/base."""
+TEXT = Parsed("text", lambda text: text.removeprefix("="))
+"""The type of a flag with a short form; click does not remove the equals sign of `-n=shop`, which kubectl accepts."""
 
-
-def _value(text: str) -> str:
-    return text.removeprefix("=")  # kubectl accepts -n=shop
-
-
-def _kubectl(*, namespace: str, context: str, kubeconfig: str) -> Kubectl:
-    return Kubectl(kubeconfig=kubeconfig, context=context, given_namespace=namespace)
-
-
-TEXT = Parsed("text", _value)
-"""The type of a flag with a short form; click does not remove the equals sign of `-n=shop`."""
-
-_context = click.option(
-    "--context", metavar="NAME", default="", show_default="the current one", help="Context of the kubeconfig."
-)
-_kubeconfig = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    default="",
-    show_default="$KUBECONFIG, or ~/.kube/config",
-    help="Path to the kubeconfig file.",
-)
-_namespace = click.option(
+_NAMESPACE = click.option(
     "-n",
     "--namespace",
+    "given_namespace",
     type=TEXT,
     metavar="NAME",
     default="",
     show_default="the context's",
     help="Namespace of the HPAs.",
 )
-
-namespaced_kubectl_options = option_group("kubectl", _kubectl, _namespace, _context, _kubeconfig)
-"""The flags of commands on HPAs; passed on as `kubectl`."""
-
-
-def _without_namespace(*, context: str, kubeconfig: str) -> Kubectl:
-    return _kubectl(namespace="", context=context, kubeconfig=kubeconfig)
-
-
-kubectl_options = option_group("kubectl", _without_namespace, _context, _kubeconfig)
-"""The flags of other commands."""
-
-autoscaler_namespace_option = click.option(
-    "--autoscaler-namespace", metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace of the autoscaler's pods."
+_AUTOSCALER, _ADAPTER = (
+    click.option(
+        f"--{component}-namespace",
+        metavar="NAME",
+        default=DEFAULT_NAMESPACE,
+        help=f"Namespace of the {component}'s pods.",
+    )
+    for component in ("autoscaler", "adapter")
 )
 
-adapter_namespace_option = click.option(
-    "--adapter-namespace", metavar="NAME", default=DEFAULT_NAMESPACE, help="Namespace of the adapter's pods."
-)
+adapter_options = option_group("kubectl", Kubectl, kubeconfig_options, _ADAPTER)
+"""The flags of commands on rules; passed on as `kubectl`."""
+hpa_options = option_group("kubectl", Kubectl, _NAMESPACE, kubeconfig_options, _AUTOSCALER)
+"""Those of commands on HPAs."""
+load_options = option_group("kubectl", Kubectl, _NAMESPACE, kubeconfig_options, _AUTOSCALER, _ADAPTER)
+"""Those of commands on HPAs and their load in Prometheus."""
 
 
 def borrow_flags(
@@ -96,3 +72,12 @@ def borrow_flags(
         return borrower
 
     return decorate
+
+
+def call(command: click.Command, values: Mapping[str, Any], kubectl: Kubectl) -> None:
+    """Call the function of a command whose flags were borrowed, with the values of its parameters.
+
+    It is called in the current context, which knows the flags that are given.
+    """
+    assert command.callback is not None
+    command.callback(**kubectl.client_flags(), **values)

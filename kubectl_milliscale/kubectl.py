@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _NO_CONTEXT: Final = "current-context must exist"
 _UNAUTHORIZED: Final = "(Unauthorized)"
 _STOP_SECONDS: Final = 5.0
+
+DEFAULT_NAMESPACE: Final = "milliscale"
+"""The namespace in manifests/base."""
 
 
 class KubectlError(click.ClickException):
@@ -45,15 +49,19 @@ class Kubectl:
 
     Attributes:
         program: the executable.
-        kubeconfig: `--kubeconfig`; "" for $KUBECONFIG, or ~/.kube/config.
-        context: `--context`; "" for the current one.
+        kubeconfig: `--kubeconfig`; None for $KUBECONFIG, or ~/.kube/config.
+        context: `--context`; None for the current one.
         given_namespace: `--namespace`; "" for that of the context.
+        autoscaler_namespace: that of the autoscaler's pods.
+        adapter_namespace: that of the adapter's pods.
     """
 
     program: str = "kubectl"
-    kubeconfig: str = ""
-    context: str = ""
+    kubeconfig: Path | None = None
+    context: str | None = None
     given_namespace: str = ""
+    autoscaler_namespace: str = DEFAULT_NAMESPACE
+    adapter_namespace: str = DEFAULT_NAMESPACE
 
     def run(self, *arguments: str) -> str:
         """Return what kubectl prints. Raises KubectlError."""
@@ -67,8 +75,9 @@ class Kubectl:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON at a path of the API server. Raises KubectlError."""
+        url = f"{path}?{urlencode(query)}" if query else path
         try:
-            return cast("dict[str, Any]", json.loads(self.run("get", "--raw", _url(path, query))))
+            return cast("dict[str, Any]", json.loads(self.run("get", "--raw", url)))
         except json.JSONDecodeError as error:
             raise KubectlError(f"error: the response to {path} is not JSON: {error}") from error
 
@@ -86,9 +95,10 @@ class Kubectl:
         """
         arguments = ("port-forward", f"--namespace={namespace}", "--address=127.0.0.1", target, f":{port}")
         with self._start(*arguments, stderr=subprocess.STDOUT) as child:
-            forwarded = _forwarded_port(child)
-            # kubectl prints a line for each connection, and would wait if nobody read them.
-            reader = threading.Thread(target=_discard, args=(_output(child),), daemon=True)
+            assert child.stdout is not None, "it is a pipe"
+            forwarded = _forwarded_port(child.stdout)
+            # kubectl prints a line for each connection, and would wait if they were not read; this deque keeps none.
+            reader = threading.Thread(target=deque, args=(child.stdout, 0), daemon=True)
             reader.start()
             try:
                 yield forwarded
@@ -110,8 +120,7 @@ class Kubectl:
 
     def client_flags(self) -> dict[str, Any]:
         """Return `kubeconfig` and `context` for commands that connect themselves; None: the pod's, the current one."""
-        path = Path(self.kubeconfig) if self.kubeconfig else default_kubeconfig()
-        return {"kubeconfig": path, "context": self.context or None}
+        return {"kubeconfig": self.kubeconfig or default_kubeconfig(), "context": self.context}
 
     def _credentials(self) -> str:
         """Return which server refused which user of which kubeconfig."""
@@ -143,24 +152,10 @@ class Kubectl:
                     child.kill()
 
 
-def _url(path: str, query: Mapping[str, str] | None) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
-
-
-def _output(child: subprocess.Popen[str]) -> IO[str]:
-    assert child.stdout is not None, "it is a pipe"
-    return child.stdout
-
-
-def _forwarded_port(child: subprocess.Popen[str]) -> int:
+def _forwarded_port(output: IO[str]) -> int:
     lines = []
-    for line in _output(child):
+    for line in output:
         if found := _FORWARDING.match(line):
             return int(found[1])
         lines.append(line)
     raise KubectlError("".join(lines).strip() or "error: kubectl port-forward ended without a message")
-
-
-def _discard(lines: IO[str]) -> None:
-    for _ in lines:
-        pass

@@ -9,15 +9,9 @@ from typing import Any, Final
 import click
 
 from kube.process.flags import FILE, GoCommand
-from kubectl_milliscale.flags import (
-    adapter_namespace_option,
-    autoscaler_namespace_option,
-    borrow_flags,
-    namespaced_kubectl_options,
-)
-from kubectl_milliscale.hpas import named_hpa
+from kubectl_milliscale.cluster import named_hpa, pod_with_decisions
+from kubectl_milliscale.flags import borrow_flags, call, load_options
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.pods import pod_with_decisions
 from kubectl_milliscale.running_config import fill_in_autoscaler, fill_in_prometheus, is_given
 from replay.advise.command import advise as advise_on_hpas
 from replay.commands import replay as replay_hpas
@@ -42,18 +36,8 @@ _DEFAULTS: Final = {
 @click.command(cls=GoCommand)
 @click.argument("name")
 @click.option("-f", "--filename", "files", type=FILE, multiple=True, help="File with a changed HPA. Can be repeated.")
-@namespaced_kubectl_options
-@autoscaler_namespace_option
-@adapter_namespace_option
-def replay(
-    *,
-    name: str,
-    files: tuple[Path, ...],
-    kubectl: Kubectl,
-    autoscaler_namespace: str,
-    adapter_namespace: str,
-    **flags: Any,
-) -> None:
+@load_options
+def replay(*, name: str, files: tuple[Path, ...], kubectl: Kubectl, **flags: Any) -> None:
     """Show what an HPA, or a changed one, would have done.
 
     Without --from or --prometheus-url, the load is that of the decisions that the autoscaler keeps. With one of them it
@@ -66,30 +50,28 @@ def replay(
       kubectl milliscale replay web -n shop -f changed.yaml --from 2w --html replay.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     kubectl, namespace, name = named_hpa(kubectl, name)
-    values = {**flags, "hpas": (HPAReference(cluster=(namespace, name)), *(HPAReference(path=file) for file in files))}
+    hpas = (HPAReference(cluster=(namespace, name)), *(HPAReference(path=file) for file in files))
+    values = {**flags, "hpas": hpas, "csv": None, "server": None}
     with ExitStack() as stack:
         if any(map(is_given, _OF_PROMETHEUS)):
-            fill_in_autoscaler(values, kubectl, autoscaler_namespace)
-            fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+            fill_in_autoscaler(values, kubectl)
+            fill_in_prometheus(values, stack, kubectl)
         else:
-            pod = pod_with_decisions(kubectl, autoscaler_namespace, namespace=namespace, name=name)
             try:
-                values["server"] = stack.enter_context(pod)
+                values["server"] = stack.enter_context(pod_with_decisions(kubectl, namespace, name))
             except KubectlError:
                 raise
             except click.ClickException as error:
                 hint = "give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
-        _call(replay_hpas, values, kubectl)
+        call(replay_hpas, values, kubectl)
 
 
 @borrow_flags(tune_hpa, without=_REPLACED, defaults=_DEFAULTS)
 @click.command(cls=GoCommand)
 @click.argument("name")
-@namespaced_kubectl_options
-@autoscaler_namespace_option
-@adapter_namespace_option
-def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_namespace: str, **flags: Any) -> None:
+@load_options
+def tune(*, name: str, kubectl: Kubectl, **flags: Any) -> None:
     """Look for a better HPA on the load in Prometheus, by default the adapter's, with the adapter's rules.
 
     The output is YAML for kubectl apply: the recommended HPA, with the report as comments. Ctrl-C ends the search and
@@ -100,27 +82,18 @@ def tune(*, name: str, kubectl: Kubectl, autoscaler_namespace: str, adapter_name
       kubectl milliscale tune web -n shop --capacity 100 --from 4w --html tune.html
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     kubectl, namespace, name = named_hpa(kubectl, name)
-    values = {**flags, "hpas": (HPAReference(cluster=(namespace, name)),)}
+    values = {**flags, "hpas": (HPAReference(cluster=(namespace, name)),), "csv": None, "server": None}
     with ExitStack() as stack:
-        fill_in_autoscaler(values, kubectl, autoscaler_namespace)
-        fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
-        _call(tune_hpa, values, kubectl)
+        fill_in_autoscaler(values, kubectl)
+        fill_in_prometheus(values, stack, kubectl)
+        call(tune_hpa, values, kubectl)
 
 
 @borrow_flags(advise_on_hpas, without=_REPLACED_OF_ADVISE, defaults={**_DEFAULTS, "start": "1w"})
 @click.command(cls=GoCommand)
-@namespaced_kubectl_options
+@load_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Advise on the HPAs of all namespaces.")
-@autoscaler_namespace_option
-@adapter_namespace_option
-def advise(
-    *,
-    kubectl: Kubectl,
-    all_namespaces: bool,
-    autoscaler_namespace: str,
-    adapter_namespace: str,
-    **flags: Any,
-) -> None:
+def advise(*, kubectl: Kubectl, all_namespaces: bool, **flags: Any) -> None:
     """Show which HPAs waste pods or need more, by their load of a week in Prometheus.
 
     Only reads. Prometheus and the rules are by default those of the adapter; with --prometheus-url and without an
@@ -135,19 +108,11 @@ def advise(
     namespace = "" if all_namespaces else kubectl.namespace()
     values = {**flags, "namespace": namespace, "all_namespaces": all_namespaces}
     with ExitStack() as stack:
-        fill_in_autoscaler(values, kubectl, autoscaler_namespace)
+        fill_in_autoscaler(values, kubectl)
         try:
-            fill_in_prometheus(values, stack, rules="config_file", kubectl=kubectl, adapter_namespace=adapter_namespace)
+            fill_in_prometheus(values, stack, kubectl)
         except click.ClickException as error:
             if not is_given("prometheus_url"):
                 raise
             click.echo(f"Note: series have the names of the metrics, without rules: {error.message}", err=True)
-        _call(advise_on_hpas, values, kubectl)
-
-
-def _call(command: click.Command, values: dict[str, Any], kubectl: Kubectl) -> None:
-    """Call a command's function with values of its parameters, of which those in `_REPLACED` may be missing."""
-    names = {parameter.name for parameter in command.params if parameter.expose_value}
-    values = {"csv": None, "server": None, **values, **kubectl.client_flags()}
-    assert command.callback is not None
-    command.callback(**{name: value for name, value in values.items() if name in names})
+        call(advise_on_hpas, values, kubectl)

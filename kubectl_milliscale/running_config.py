@@ -21,10 +21,10 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from autoscaler.commands.debug_client import fetch_config, get_page
+from autoscaler.commands.debug_client import get_page
 from kube.process.config_page import CONFIG_PATH, SECRET, ConfigPage, Flags
+from kubectl_milliscale.cluster import Component, find_pods, forwarded
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.pods import find_pods, forwarded
 
 _OF_ADAPTER: Final = ("prometheus-", "metrics-")
 _OF_AUTOSCALER: Final = ("horizontal-pod-autoscaler-", "feature-gates")
@@ -40,17 +40,15 @@ def is_given(parameter: str) -> bool:
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
-def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str) -> None:
+def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl) -> None:
     """Set the flags of the controller that are not given, and --step, to the sync period.
 
     Args:
         values: {name of a parameter: value} of the current command.
         kubectl: finds a pod and forwards its port.
-        namespace: of the pod.
     """
     try:
-        with forwarded(kubectl, namespace, find_pods(kubectl, namespace)[0]) as url:
-            flags = asyncio.run(fetch_config(url)).flags
+        flags = _config(kubectl, find_pods(kubectl)[0], "autoscaler").flags
     except click.ClickException as error:
         click.echo(f"Note: the flags of the controller are the defaults: {error.message}", err=True)
         return
@@ -65,30 +63,29 @@ def fill_in_autoscaler(values: dict[str, Any], kubectl: Kubectl, namespace: str)
 
 
 def fill_in_prometheus(
-    values: dict[str, Any], stack: ExitStack, *, rules: str, kubectl: Kubectl, adapter_namespace: str
+    values: dict[str, Any], stack: ExitStack, kubectl: Kubectl, *, rules: str = "config_file"
 ) -> None:
     """Set the flags about Prometheus and the rules that are not given, to those of the adapter.
 
     Args:
         values: {name of a parameter: value} of the current command.
         stack: closes the forwarded port, and removes the file with the rules.
-        rules: the name of the parameter with the rules file.
         kubectl: reads the adapter's configuration, and forwards the ports.
-        adapter_namespace: of the adapter's pods.
+        rules: the name of the parameter with the rules file.
 
     Raises:
         click.ClickException: something cannot be read or forwarded.
     """
     if is_given("prometheus_url") and values[rules] is not None:
         return
-    pod = find_pods(kubectl, adapter_namespace, "adapter")[0]
+    pod = find_pods(kubectl, "adapter")[0]
     try:
-        page = _adapter_config(kubectl, adapter_namespace, pod)
+        page = _config(kubectl, pod, "adapter")
         if page.rules is None and values[rules] is None:
             raise click.ClickException("its rules file is invalid")
     except click.ClickException as error:
         [flag] = [one.opts[0] for one in click.get_current_context().command.params if one.name == rules]
-        prints = f"`kubectl get configmaps -n {adapter_namespace} -o yaml` prints"
+        prints = f"`kubectl get configmaps -n {kubectl.adapter_namespace} -o yaml` prints"
         raise click.ClickException(
             f"the rules of pod {pod} cannot be read: {error.message}; give --prometheus-url, and {flag} with a "
             f"file like its rules file, which {prints} if it is in a ConfigMap"
@@ -111,7 +108,7 @@ def fill_in_prometheus(
         names = " and ".join(unusable)
         click.echo(f"Note: the adapter has {names}; give the same here if Prometheus needs it", err=True)
     verified = not values["prometheus_insecure_skip_tls_verify"]
-    reachable = stack.enter_context(reachable_prometheus(kubectl, url, namespace=adapter_namespace, verified=verified))
+    reachable = stack.enter_context(reachable_prometheus(kubectl, url, verified=verified))
     _set_flag(values, "prometheus_url", reachable)
     if reachable != url and "cache_dir" in values and not is_given("cache_dir"):
         # The cache knows servers by their URL, and that of a forwarded port may be another cluster's the next time.
@@ -119,15 +116,15 @@ def fill_in_prometheus(
         _set_flag(values, "cache_dir", Path(folder))
 
 
-def _adapter_config(kubectl: Kubectl, namespace: str, pod: str) -> ConfigPage:
-    with forwarded(kubectl, namespace, pod, "adapter") as url:
+def _config(kubectl: Kubectl, pod: str, component: Component) -> ConfigPage:
+    with forwarded(kubectl, pod, component) as url:
         try:
-            # The certificate is for other names. Nothing secret is sent, and the API server chose the pod.
+            # The adapter's certificate is for other names. Nothing secret is sent, and the API server chose the pod.
             return msgspec.json.decode(asyncio.run(get_page(f"{url}{CONFIG_PATH}", verified=False)), type=ConfigPage)
         except click.ClickException as error:
             raise click.ClickException(error.message.replace(url, f"pod {pod}")) from error
         except msgspec.MsgspecError as error:
-            raise click.ClickException(f"the response is not the adapter's configuration: {error}") from error
+            raise click.ClickException(f"the response is not the {component}'s configuration: {error}") from error
 
 
 def _fill_in(values: dict[str, Any], flags: Flags, beginnings: tuple[str, ...]) -> list[str]:
@@ -166,13 +163,12 @@ def _usable(tree: Any) -> Any:
 
 
 @contextlib.contextmanager
-def reachable_prometheus(kubectl: Kubectl, url: str, *, namespace: str, verified: bool) -> Iterator[str]:
+def reachable_prometheus(kubectl: Kubectl, url: str, *, verified: bool) -> Iterator[str]:
     """Yield a URL of Prometheus for this machine; a Service of the cluster is forwarded.
 
     Args:
         kubectl: forwards the port.
         url: as the adapter uses it.
-        namespace: of the adapter.
         verified: whether the certificate is verified.
 
     Raises:
@@ -180,7 +176,7 @@ def reachable_prometheus(kubectl: Kubectl, url: str, *, namespace: str, verified
         click.ClickException: the Service's certificate could not be verified.
     """
     parts = urlsplit(url)
-    service = _service(parts.hostname or "", namespace)
+    service = _service(parts.hostname or "", kubectl.adapter_namespace)
     if service is None:
         yield url
         return

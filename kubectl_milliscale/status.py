@@ -20,10 +20,9 @@ from rich.live import Live
 from rich.text import Text
 
 from autoscaler.core.model import HPA
-from kubectl_milliscale.flags import TEXT, autoscaler_namespace_option, namespaced_kubectl_options
-from kubectl_milliscale.hpas import list_hpas, not_found, split_names
+from kubectl_milliscale.cluster import Decisions, DesiredReplicas, list_hpas, not_found, split_names
+from kubectl_milliscale.flags import TEXT, hpa_options
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
-from kubectl_milliscale.pods import Decisions, DesiredReplicas
 from kubectl_milliscale.table import StatusRow, document, table
 
 _REFRESH_SECONDS: Final = 2.0
@@ -32,7 +31,7 @@ _OUTPUTS: Final = ("wide", "json", "yaml", "name")
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@namespaced_kubectl_options
+@hpa_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show the HPAs of all namespaces.")
 @click.option("-l", "--selector", type=TEXT, default="", show_default=False, help="Label selector of the HPAs.")
 @click.option(
@@ -49,16 +48,8 @@ _OUTPUTS: Final = ("wide", "json", "yaml", "name")
     default=False,
     help="Keep the table current until Ctrl-C; needs a terminal.",
 )
-@autoscaler_namespace_option
 def status(
-    *,
-    names: tuple[str, ...],
-    kubectl: Kubectl,
-    all_namespaces: bool,
-    selector: str,
-    output: str,
-    watch: bool,
-    autoscaler_namespace: str,
+    *, names: tuple[str, ...], kubectl: Kubectl, all_namespaces: bool, selector: str, output: str, watch: bool
 ) -> None:
     """Show HPAs: metrics, replicas, the last decisions and what limits them.
 
@@ -82,9 +73,7 @@ def status(
     kubectl, wanted = split_names(kubectl, names)
     namespace = "" if all_namespaces else kubectl.namespace()
     list_now = functools.partial(list_hpas, kubectl, namespace, selector=selector, names=wanted)
-    with contextlib.closing(
-        Decisions(kubectl, autoscaler_namespace=autoscaler_namespace, namespace=namespace)
-    ) as decisions:
+    with contextlib.closing(Decisions(kubectl, namespace)) as decisions:
         found = list_now()
         _check_found(found, wanted, namespace)
         if output == "name":

@@ -8,7 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from adapter.commands.diagnose import check as check_rules
 from kubectl_milliscale.cli import main
+from replay.advise.command import advise as advise_on_hpas
+from replay.commands import replay as replay_hpas
+from replay.tune.command import tune as tune_hpa
 
 CONFIG = "if [ $1 = config ]; then printf shop; exit; fi; "
 EMPTY_LIST = '{"metadata": {"resourceVersion": "1"}, "items": []}'
@@ -193,3 +197,25 @@ def test_refused_credentials_are_named(commands: Path) -> None:
         "error: You must be logged in to the server (Unauthorized): "
         "https://k:6443 refused user jane of kubeconfig /some/config\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "arguments"),
+    [
+        (check_rules, ["check"]),
+        (replay_hpas, ["replay", "web", "-n", "shop", "--from", "1h"]),
+        (tune_hpa, ["tune", "web", "-n", "shop"]),
+        (advise_on_hpas, ["advise", "-n", "shop"]),
+    ],
+)
+def test_borrowed_command_is_called_with_each_of_its_parameters(
+    borrowed: click.Command, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[set[str]] = []
+    for module in ("check", "replay"):
+        monkeypatch.setattr(f"kubectl_milliscale.{module}.fill_in_prometheus", lambda *_, **__: None)
+    monkeypatch.setattr("kubectl_milliscale.replay.fill_in_autoscaler", lambda *_: None)
+    monkeypatch.setattr("kubectl_milliscale.replay.named_hpa", lambda kubectl, name: (kubectl, "shop", name))
+    monkeypatch.setattr(borrowed, "callback", lambda **values: called.append({*values}))
+    assert invoke(*arguments).exit_code == 0
+    assert called == [{one.name for one in borrowed.params if one.expose_value}]

@@ -95,7 +95,7 @@ def test_namespace_without_a_kubeconfig_is_the_default_one(tmp_path: Path) -> No
 def test_commands_that_connect_themselves_have_the_kubeconfig_and_the_context_of_kubectl(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    given = Kubectl(kubeconfig="config", context="staging")
+    given = Kubectl(kubeconfig=Path("config"), context="staging")
     assert given.client_flags() == {"kubeconfig": Path("config"), "context": "staging"}
     monkeypatch.setenv("KUBECONFIG", "one:two")
     assert Kubectl().client_flags() == {"kubeconfig": Path("one:two"), "context": None}

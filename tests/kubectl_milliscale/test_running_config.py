@@ -45,7 +45,7 @@ class Adapter:
         @click.option("--config", type=click.Path(path_type=Path))
         def command(**values: Any) -> None:
             with ExitStack() as stack:
-                fill_in_prometheus(values, stack, rules="config", kubectl=self.kubectl, adapter_namespace="milliscale")
+                fill_in_prometheus(values, stack, self.kubectl, rules="config")
                 self.values, self.rules = values, json.loads(values["config"].read_text())
 
         async def prepared(url: str, *, verified: bool) -> bytes:
@@ -80,6 +80,14 @@ def test_flags_and_rules_are_those_of_the_adapter_unless_they_are_given() -> Non
     assert [running.values[name] for name in names] == ["http://127.0.0.1:4000/", "POST", True, "fail"]
     assert (running.values["metrics_relist_interval"], running.values["metrics_max_age"]) == (60.0, 300.0)
     assert running.kubectl.forwarded == ["milliscale pod/adapter-1 https", "monitoring service/prometheus 9090"]
+
+
+def test_given_rules_are_used_with_the_prometheus_of_the_adapter(tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text('{"externalRules": []}')
+    running = adapter(prometheus_url=URL)
+    assert running.run(f"--config={file}").exit_code == 0
+    assert (running.rules, running.values["prometheus_url"]) == ({"externalRules": []}, "http://127.0.0.1:4000/")
 
 
 def test_what_only_the_pod_has_or_is_secret_is_named() -> None:
@@ -163,11 +171,11 @@ def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(mo
         "kubeconfig": "/etc/kubeconfig",
     }
 
-    async def fetch_config(url: str) -> ConfigPage:
-        assert url == "http://127.0.0.1:4000"
-        return ConfigPage(flags=flags)
+    async def get_page(url: str, **_: object) -> bytes:
+        assert url == "http://127.0.0.1:4000/debug/config"
+        return msgspec.json.encode(ConfigPage(flags=flags))
 
-    monkeypatch.setattr("kubectl_milliscale.running_config.fetch_config", fetch_config)
+    monkeypatch.setattr("kubectl_milliscale.running_config.get_page", get_page)
     pods = {"items": [{"metadata": {"name": "autoscaler-1"}, "status": {"phase": "Running"}}]}
     kubectl = PreparedKubectl(objects={"/api/v1/namespaces/milliscale/pods": pods})
     found: dict[str, Any] = {}
@@ -175,7 +183,7 @@ def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(mo
     @borrow_flags(replay, without=("hpas",))
     @click.command()
     def command(**values: Any) -> None:
-        fill_in_autoscaler(values, kubectl, "milliscale")
+        fill_in_autoscaler(values, kubectl)
         found.update(values)
 
     result = CliRunner().invoke(command, ["--horizontal-pod-autoscaler-tolerance=0.3"])
@@ -188,7 +196,7 @@ def test_autoscaler_that_cannot_be_read_is_a_note() -> None:
     @borrow_flags(replay, without=("hpas",))
     @click.command()
     def command(**values: Any) -> None:
-        fill_in_autoscaler(values, PreparedKubectl(objects={}), "milliscale")
+        fill_in_autoscaler(values, PreparedKubectl(objects={}))
 
     result = CliRunner().invoke(command)
     assert result.exit_code == 0
@@ -210,7 +218,7 @@ def test_autoscaler_that_cannot_be_read_is_a_note() -> None:
 )
 def test_service_of_the_cluster_is_forwarded(url: str, forwarded: str, reachable: str) -> None:
     kubectl = PreparedKubectl(objects={})
-    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as found:
+    with reachable_prometheus(kubectl, url, verified=True) as found:
         assert found == reachable
     assert kubectl.forwarded == [forwarded]
 
@@ -220,7 +228,7 @@ def test_service_of_the_cluster_is_forwarded(url: str, forwarded: str, reachable
 )
 def test_other_hosts_are_not_forwarded(url: str) -> None:
     kubectl = PreparedKubectl(objects={})
-    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=True) as found:
+    with reachable_prometheus(kubectl, url, verified=True) as found:
         assert found == url
     assert kubectl.forwarded == []
 
@@ -229,8 +237,8 @@ def test_https_of_a_service_needs_a_flag() -> None:
     url, kubectl = "https://prometheus.monitoring.svc:9091", PreparedKubectl(objects={})
     with (
         pytest.raises(click.ClickException, match="give --prometheus-insecure-skip-tls-verify"),
-        reachable_prometheus(kubectl, url, namespace="milliscale", verified=True),
+        reachable_prometheus(kubectl, url, verified=True),
     ):
         pytest.fail("it was forwarded")
-    with reachable_prometheus(kubectl, url, namespace="milliscale", verified=False) as found:
+    with reachable_prometheus(kubectl, url, verified=False) as found:
         assert found == "https://127.0.0.1:4000"

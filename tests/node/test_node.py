@@ -165,7 +165,7 @@ async def test_plugin_shows_decisions_and_rules_through_forwarded_ports(node: No
 async def test_pages_are_served_to_users_through_port_forward_and_service(
     node: Node, viewer: str, service: str, path: str, shown: str
 ) -> None:
-    kubectl = Kubectl(program=str(node.programs.assets / "kubectl"), kubeconfig=str(node.kubeconfig))
+    kubectl = Kubectl(program=str(node.programs.assets / "kubectl"), kubeconfig=node.kubeconfig)
     with kubectl.port_forward(NAMESPACE, f"service/{service}", 443) as port:
         for base in (f"https://127.0.0.1:{port}", f"https://{await node.service_address(NAMESPACE, service)}"):
             assert (await page(base + path))[0] == 401

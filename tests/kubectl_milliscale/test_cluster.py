@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.core.model import HPAKey
 from autoscaler.records.decision_log import IndexEntry, IndexPage
-from kubectl_milliscale.pods import Decisions, find_pods, pod_with_decisions
+from kubectl_milliscale.cluster import Decisions, find_pods, pod_with_decisions
 from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 PODS = "/api/v1/namespaces/milliscale/pods"
@@ -28,7 +28,7 @@ def names(*pods: dict[str, Any], leases: list[dict[str, Any]] | None = None) -> 
     objects: dict[str, Any] = {PODS: {"items": list(pods)}}
     if leases is not None:
         objects[LEASES] = {"items": leases}
-    return find_pods(PreparedKubectl(objects=objects), "milliscale")
+    return find_pods(PreparedKubectl(objects=objects))
 
 
 def test_leaders_of_all_shards_are_found() -> None:
@@ -67,9 +67,9 @@ def test_pod_of_the_shard_with_the_hpa_is_forwarded(monkeypatch: pytest.MonkeyPa
         if len(requests) == 1:
             raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
 
-    monkeypatch.setattr("kubectl_milliscale.pods.fetch_decisions", fetch_decisions)
+    monkeypatch.setattr("kubectl_milliscale.cluster.fetch_decisions", fetch_decisions)
     kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a"), pod("b"), pod("c")]}})
-    with pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web") as server:
+    with pod_with_decisions(kubectl, "shop", "web") as server:
         assert server == "http://127.0.0.1:4000"
     assert requests == ["http://127.0.0.1:4000 shop/web 1"] * 2
     assert kubectl.forwarded == ["milliscale pod/a metrics", "milliscale pod/b metrics"]
@@ -79,11 +79,11 @@ def test_hpa_without_decisions_is_an_error_that_names_the_pod(monkeypatch: pytes
     async def fetch_decisions(server: str, **_: object) -> None:
         raise click.ClickException(f"{server}/debug/decisions/shop/web: there are no decisions")
 
-    monkeypatch.setattr("kubectl_milliscale.pods.fetch_decisions", fetch_decisions)
+    monkeypatch.setattr("kubectl_milliscale.cluster.fetch_decisions", fetch_decisions)
     kubectl = PreparedKubectl(objects={PODS: {"items": [pod("a")]}})
     with (
         pytest.raises(click.ClickException, match="pod a/debug/decisions/shop/web: there are no decisions"),
-        pod_with_decisions(kubectl, "milliscale", namespace="shop", name="web"),
+        pod_with_decisions(kubectl, "shop", "web"),
     ):
         pytest.fail("there are none")
 
@@ -116,7 +116,7 @@ class Clock:
 @pytest.fixture
 def autoscaler(monkeypatch: pytest.MonkeyPatch) -> Autoscaler:
     made = Autoscaler()
-    monkeypatch.setattr("kubectl_milliscale.pods.fetch_index", made.fetch_index)
+    monkeypatch.setattr("kubectl_milliscale.cluster.fetch_index", made.fetch_index)
     return made
 
 
@@ -126,7 +126,7 @@ def clock() -> Clock:
 
 
 def decisions(kubectl: PreparedKubectl, clock: Clock) -> Decisions:
-    return Decisions(kubectl, autoscaler_namespace="milliscale", namespace="shop", clock=clock)
+    return Decisions(kubectl, "shop", clock=clock)
 
 
 def test_decisions_are_by_hpa(autoscaler: Autoscaler, clock: Clock) -> None:

@@ -1,18 +1,20 @@
-"""Find the pods of the autoscaler and the adapter, forward their ports, and read the autoscaler's last decisions."""
+"""What is in the cluster: HPAs of both APIs, the pods of the autoscaler and the adapter, and the last decisions."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 import click
 
 from autoscaler.commands.debug_client import fetch_decisions, fetch_index
-from autoscaler.core.model import HPAKey
+from autoscaler.core.model import HPA, HPA_APIS, HPAKey
+from autoscaler.objects.hpa import track_hpa
 from kubectl_milliscale.kubectl import Kubectl, KubectlError
 
 Component: TypeAlias = Literal["autoscaler", "adapter"]
@@ -27,6 +29,7 @@ _RENEW_SECONDS: Final = 60.0
 """After this time the pods are looked up again, since another may be leader."""
 _RETRY_SECONDS: Final = 10.0
 
+
 DesiredReplicas: TypeAlias = Mapping[HPAKey, Sequence[int | None]]
 """{HPA: the desired replicas of its last decisions, oldest first; None where no replica count was found}."""
 
@@ -35,7 +38,75 @@ class NoPodError(click.ClickException):
     """No pod of a component runs in the namespace."""
 
 
-def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscaler") -> list[str]:
+def split_names(kubectl: Kubectl, names: Iterable[str]) -> tuple[Kubectl, list[str]]:
+    """Return the names of HPAs that are given as NAME or NAMESPACE/NAME, and kubectl with their namespace.
+
+    Raises:
+        click.UsageError: they are of several namespaces.
+    """
+    pairs = [name.rpartition("/") for name in names]
+    namespaces = {namespace for namespace, _, _ in pairs if namespace}
+    if kubectl.given_namespace and namespaces:
+        namespaces.add(kubectl.given_namespace)
+    if len(namespaces) > 1 or (namespaces and not all(slash or kubectl.given_namespace for _, slash, _ in pairs)):
+        raise click.UsageError("name HPAs of one namespace")
+    if namespaces:
+        kubectl = replace(kubectl, given_namespace=namespaces.pop())
+    return kubectl, [name for _, _, name in pairs]
+
+
+def named_hpa(kubectl: Kubectl, name: str) -> tuple[Kubectl, str, str]:
+    """Return kubectl with the namespace of an HPA, that namespace, and the name without it.
+
+    Raises:
+        KubectlError: there is no such HPA, or it cannot be read.
+    """
+    kubectl, (name,) = split_names(kubectl, [name])
+    namespace = kubectl.namespace()
+    for api in HPA_APIS:  # who may read those of one API need not have rights to the other
+        try:
+            kubectl.get(api.path(namespace, name))
+        except KubectlError as error:
+            if not error.is_not_found:
+                raise
+        else:
+            return kubectl, namespace, name
+    raise not_found(namespace, name)
+
+
+def not_found(namespace: str, name: str) -> KubectlError:
+    """Return the error about an HPA that does not exist, in the words of kubectl."""
+    missing = f'horizontalpodautoscalers.autoscaling "{name}" not found in namespace {namespace}'
+    return KubectlError(f"Error from server (NotFound): {missing}")
+
+
+def list_hpas(kubectl: Kubectl, namespace: str, *, selector: str, names: Collection[str]) -> list[HPA]:
+    """Return the HPAs of all APIs that the API server has, sorted.
+
+    Args:
+        kubectl: reads them.
+        namespace: of the HPAs; "" for all.
+        selector: a label selector; "" for all.
+        names: of the HPAs; none for all.
+
+    Raises:
+        KubectlError: they cannot be read.
+    """
+    found = []
+    for api in HPA_APIS:
+        path = api.path(namespace) if namespace else api.collection
+        try:
+            page = kubectl.get(path, {"labelSelector": selector} if selector else {})
+        except KubectlError as error:
+            if error.is_not_found and not api.built_in:
+                continue
+            raise
+        hpas = (track_hpa(raw, api=api) for raw in page.get("items") or ())
+        found += [hpa for hpa in hpas if hpa is not None and (not names or hpa.name in names)]
+    return sorted(found, key=lambda hpa: (hpa.namespace, hpa.name, hpa.api_version))
+
+
+def find_pods(kubectl: Kubectl, component: Component = "autoscaler") -> list[str]:
     """Return the names of the pods that hold a Lease, such as one for each shard; without such a pod, all that run.
 
     An installation may have another name (Helm's nameOverride), so its pods are found by their component. If there are
@@ -45,7 +116,8 @@ def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscal
         KubectlError: the pods cannot be read.
         NoPodError: no pod runs.
     """
-    quoted, label = quote(namespace, safe=""), f"app.kubernetes.io/component={component}"
+    namespace, label = _namespace(kubectl, component), f"app.kubernetes.io/component={component}"
+    quoted = quote(namespace, safe="")
     selection = {"labelSelector": label, "fieldSelector": "status.phase=Running"}
     running = [pod["metadata"] for pod in _items(kubectl, f"/api/v1/namespaces/{quoted}/pods", selection)]
     if not running:
@@ -63,20 +135,24 @@ def find_pods(kubectl: Kubectl, namespace: str, component: Component = "autoscal
     return [name for name in names if name in holders] or names
 
 
+def _namespace(kubectl: Kubectl, component: Component) -> str:
+    return kubectl.autoscaler_namespace if component == "autoscaler" else kubectl.adapter_namespace
+
+
 def _items(kubectl: Kubectl, path: str, query: dict[str, str] | None = None) -> list[dict[str, Any]]:
     return kubectl.get(path, query).get("items") or []
 
 
 @contextlib.contextmanager
-def forwarded(kubectl: Kubectl, namespace: str, pod: str, component: Component = "autoscaler") -> Iterator[str]:
+def forwarded(kubectl: Kubectl, pod: str, component: Component = "autoscaler") -> Iterator[str]:
     """Forward a port to a pod, and yield the URL. Raises KubectlError."""
     scheme = "https" if component == "adapter" else "http"
-    with kubectl.port_forward(namespace, f"pod/{pod}", _PORTS[component]) as port:
+    with kubectl.port_forward(_namespace(kubectl, component), f"pod/{pod}", _PORTS[component]) as port:
         yield f"{scheme}://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
-def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace: str, name: str) -> Iterator[str]:
+def pod_with_decisions(kubectl: Kubectl, namespace: str, name: str) -> Iterator[str]:
     """Forward a port to the pod that has decisions on an HPA, and yield the URL.
 
     Raises:
@@ -85,8 +161,8 @@ def pod_with_decisions(kubectl: Kubectl, autoscaler_namespace: str, *, namespace
         click.ClickException: no pod has decisions.
     """
     problem = ""
-    for pod in find_pods(kubectl, autoscaler_namespace):
-        with forwarded(kubectl, autoscaler_namespace, pod) as server:
+    for pod in find_pods(kubectl):
+        with forwarded(kubectl, pod) as server:
             try:
                 asyncio.run(fetch_decisions(server, namespace=namespace, name=name, last=1))
             except click.ClickException as error:
@@ -102,21 +178,12 @@ class Decisions:
 
     Args:
         kubectl: reads the pods and forwards the ports.
-        autoscaler_namespace: of the pods.
         namespace: of the HPAs; "" for all.
         clock: monotonic, in seconds.
     """
 
-    def __init__(
-        self,
-        kubectl: Kubectl,
-        *,
-        autoscaler_namespace: str,
-        namespace: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, kubectl: Kubectl, namespace: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._kubectl = kubectl
-        self._autoscaler_namespace = autoscaler_namespace
         self._namespace = namespace
         self._clock = clock
         self._forwards = contextlib.ExitStack()
@@ -127,17 +194,16 @@ class Decisions:
 
     def fetch(self) -> DesiredReplicas:
         """Return the decisions; none if there is a problem."""
-        if self._clock() >= self._connect_at:
-            self._connect()
-        if self.problem:
-            return {}
         found = {}
         try:
+            if self._clock() >= self._connect_at:
+                self._connect()
             for server in self._servers:
                 page = asyncio.run(fetch_index(server, namespace=self._namespace, last=SHOWN))
                 found.update({HPAKey(one.namespace, one.name, one.group): one.desired_replicas for one in page.hpas})
         except click.ClickException as error:
-            self._fail(error)
+            self.close()
+            self.problem, self._connect_at = error.message, self._clock() + _RETRY_SECONDS
             return {}
         return found
 
@@ -148,17 +214,6 @@ class Decisions:
 
     def _connect(self) -> None:
         self.close()
-        try:
-            for pod in find_pods(self._kubectl, self._autoscaler_namespace):
-                url = forwarded(self._kubectl, self._autoscaler_namespace, pod)
-                self._servers.append(self._forwards.enter_context(url))
-        except click.ClickException as error:
-            self._fail(error)
-        else:
-            self.problem = ""
-            self._connect_at = self._clock() + _RENEW_SECONDS
-
-    def _fail(self, error: click.ClickException) -> None:
-        self.close()
-        self.problem = error.message
-        self._connect_at = self._clock() + _RETRY_SECONDS
+        for pod in find_pods(self._kubectl):
+            self._servers.append(self._forwards.enter_context(forwarded(self._kubectl, pod)))
+        self.problem, self._connect_at = "", self._clock() + _RENEW_SECONDS
