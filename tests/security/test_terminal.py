@@ -15,7 +15,7 @@ from adapter.diagnosis.forecasts import ForecastReport
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
 from autoscaler.commands.explain import print_records
 from kube.web.explanation import Example, Explanation, Value
-from kubectl_milliscale.table import StatusRow, table
+from kubectl_milliscale.status import table
 from tests.autoscaler.simulated_cluster import hpa
 from tests.autoscaler.test_decision_log import record
 
@@ -48,7 +48,7 @@ def decisions() -> None:
 
 
 def status() -> None:
-    shown = table([StatusRow(hpa=replace(hpa(), name=HOSTILE))], all_namespaces=True, wide=True, width=200)
+    shown = table([replace(hpa(), name=HOSTILE)], {}, all_namespaces=True, wide=True, width=200)
     Console().print(*shown, sep="\n")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.core.model import HPA
 from autoscaler.objects.hpa import track_hpa
-from kubectl_milliscale.table import StatusRow, document, sparkline, status_of, table
+from kubectl_milliscale.status import document, row_of, sparkline, status_of, table
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 HEALTHY = (
@@ -68,8 +68,9 @@ def hpa(*, name: str = "web", annotations: dict[str, str] | None = None, **chang
 
 def text(*hpas: HPA, width: int = 200, wide: bool = False, all_namespaces: bool = False) -> list[str]:
     """Return the lines of the table."""
-    rows = [StatusRow(hpa=each, decisions=[1, 2, 3]) for each in hpas]
-    lines = [line.plain for line in table(rows, all_namespaces=all_namespaces, wide=wide, width=width, now=NOW)]
+    decisions = {each.key: [1, 2, 3] for each in hpas}
+    shown = table(hpas, decisions, all_namespaces=all_namespaces, wide=wide, width=width, now=NOW)
+    lines = [line.plain for line in shown]
     assert all(len(line) <= width for line in lines)
     return lines
 
@@ -115,14 +116,14 @@ def test_row_has_metrics_replicas_decisions_and_status() -> None:
     ],
 )
 def test_status_is_the_reason_of_the_worst_condition(conditions: Any, shown: str) -> None:
-    assert status_of(StatusRow(hpa=hpa(conditions=conditions)).row)[0] == shown
+    assert status_of(row_of(hpa(conditions=conditions)))[0] == shown
 
 
 def test_status_of_a_paused_an_unreconciled_and_an_invalid_hpa() -> None:
-    paused = StatusRow(hpa=hpa(annotations={"milliscale.io/paused": "all"})).row
+    paused = row_of(hpa(annotations={"milliscale.io/paused": "all"}))
     assert status_of(paused)[:2] == ("Paused", "warn")
-    assert status_of(StatusRow(hpa=hpa(conditions=())).row) == ("", "", "not reconciled yet")
-    invalid = StatusRow(hpa=hpa(spec={"maxReplicas": "many"})).row
+    assert status_of(row_of(hpa(conditions=()))) == ("", "", "not reconciled yet")
+    invalid = row_of(hpa(spec={"maxReplicas": "many"}))
     assert status_of(invalid)[:2] == ("Invalid", "bad")
     assert "maxReplicas" in status_of(invalid)[2]
 
@@ -145,8 +146,8 @@ def test_wide_table_has_mode_and_message() -> None:
 
 
 def test_lines_of_a_pipe_are_as_long_as_they_are() -> None:
-    rows = [StatusRow(hpa=hpa(name=name), decisions=[1, 3]) for name in ("web", "p" * 300)]
-    heading, short, long = (line.plain for line in table(rows, all_namespaces=True, wide=False, now=NOW))
+    rows = [hpa(name=name) for name in ("web", "p" * 300)]
+    heading, short, long = (line.plain for line in table(rows, {}, all_namespaces=True, wide=False, now=NOW))
     assert heading.index("REFERENCE") == short.index("Deployment/web") == long.index("Deployment/p") > 300
 
 
@@ -178,7 +179,7 @@ def test_last_scale_is_an_age_as_kubectl_writes_it(time: str | None, since: str)
 
 
 def test_document_has_numbers_and_conditions() -> None:
-    (found,) = document([StatusRow(hpa=hpa(), decisions=[1, None])])["hpas"]
+    (found,) = document([hpa()], {hpa().key: [1, None]})["hpas"]
     conditions = found.pop("conditions")
     assert conditions[0] == dict(zip(("type", "status", "reason", "message"), HEALTHY[0], strict=True))
     assert [one["type"] for one in conditions] == ["AbleToScale", "ScalingActive", "ScalingLimited"]
