@@ -13,8 +13,8 @@ from adapter.rules import load_rules
 from adapter.rules.reading import read_text
 from adapter.ui.formatting import BlockDumper
 from kube.values.printable import printable
-from kubectl_milliscale.keda.manifests import KedaManifests, read_manifests
-from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Migrated, Names, migrate
+from kubectl_milliscale.keda.manifests import read_manifests
+from kubectl_milliscale.keda.scaled import HPA_VERSIONS, Migrated, Migration
 from kubectl_milliscale.keda.servers import Servers
 
 _WIDTH = 120
@@ -62,7 +62,16 @@ def migrate_keda(
         found = [read_manifests(_text(path), source=str(path)) for path in files]
     except ValueError as error:  # ManifestError, RulesError, and text that is not UTF-8 or not a URL
         raise click.ClickException(str(error)) from error
-    results = list(_migrated(found, servers, hpa_version, tenant_label))
+    migration = Migration(
+        servers=servers,
+        authentications={key: spec for one in found for key, spec in one.authentications.items()},
+        hpa_version=hpa_version,
+        tenant_label=tenant_label,
+    )
+    results: list[Migrated] = []
+    for manifests in found:
+        results += map(migration.migrate, manifests.scaled)
+        results += [Migrated(name, problems=[f"not moved: {reason}"]) for name, reason in manifests.unreadable]
     click.echo("".join(_output(results, servers)), nl=False)
     problems = [_line(f"{one.name}: {problem}") for one in results for problem in one.problems]
     for problem in problems:
@@ -73,25 +82,6 @@ def migrate_keda(
 
 def _text(path: Path) -> str:
     return sys.stdin.read() if str(path) == "-" else read_text(path)
-
-
-def _migrated(
-    found: Iterable[KedaManifests], servers: Servers, hpa_version: str, tenant_label: str
-) -> Iterator[Migrated]:
-    manifests, names = list(found), Names()
-    authentications = {key: spec for one in manifests for key, spec in one.authentications.items()}
-    for one in manifests:
-        for scaled in one.scaled:
-            yield migrate(
-                scaled,
-                servers=servers,
-                authentications=authentications,
-                names=names,
-                hpa_version=hpa_version,
-                tenant_label=tenant_label,
-            )
-        for name, reason in one.unreadable:
-            yield Migrated(name, problems=[f"not moved: {reason}"])
 
 
 def _output(results: Iterable[Migrated], servers: Servers) -> Iterator[str]:

@@ -11,7 +11,6 @@ import msgspec
 import yaml
 
 _GROUP = "keda.sh/"
-_KEDA_1 = "keda.k8s.io/"
 _AUTHENTICATIONS = ("TriggerAuthentication", "ClusterTriggerAuthentication")
 _SHOWN = 5
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -31,9 +30,9 @@ class Metadata(_Struct, frozen=True, kw_only=True):
     """An object's metadata."""
 
     name: str
-    namespace: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 class Reference(_Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ class Trigger(_Struct, frozen=True, kw_only=True):
 
     type: str
     name: str = ""
-    metadata: dict[str, str | int | float | bool | None] = {}
+    metadata: dict[str, str | int | float | bool] = {}
     metric_type: str = ""
     authentication_ref: Reference | None = None
 
@@ -73,29 +72,29 @@ class HPAConfig(_Struct, frozen=True, kw_only=True):
     """Fields of the HPA that KEDA makes."""
 
     name: str = ""
-    behavior: dict[str, Any] | None = None
+    behavior: dict[str, dict[str, Any]] = {}
 
 
 class Advanced(_Struct, frozen=True, kw_only=True):
     """Further options."""
 
     restore_to_original_replica_count: bool = False
-    horizontal_pod_autoscaler_config: HPAConfig | None = None
-    scaling_modifiers: dict[str, Any] | None = None
+    horizontal_pod_autoscaler_config: HPAConfig = HPAConfig()
+    scaling_modifiers: dict[str, Any] = {}
 
 
 class Spec(_Struct, frozen=True, kw_only=True):
-    """The spec of a ScaledObject. Upstream: ScaledObjectSpec."""
+    """The spec of a ScaledObject, with KEDA's defaults. Upstream: ScaledObjectSpec."""
 
     scale_target_ref: Target
     triggers: tuple[Trigger, ...]
-    min_replica_count: int | None = None
-    max_replica_count: int | None = None
+    min_replica_count: int = 0
+    max_replica_count: int = 100
     idle_replica_count: int | None = None
-    cooldown_period: int | None = None
-    initial_cooldown_period: int | None = None
+    cooldown_period: int = 300
+    initial_cooldown_period: int = 0
     fallback: Fallback | None = None
-    advanced: Advanced | None = None
+    advanced: Advanced = Advanced()
 
 
 class ScaledObject(_Struct, frozen=True, kw_only=True):
@@ -111,8 +110,7 @@ class KedaManifests:
 
     Attributes:
         scaled: the ScaledObjects.
-        unreadable: the names of objects that cannot be moved, each with the reason: ScaledJobs, objects of KEDA 1, and
-            invalid ones.
+        unreadable: the names of objects that cannot be moved, each with the reason: ScaledJobs, and invalid ones.
         authentications: the specs of TriggerAuthentications and ClusterTriggerAuthentications, by kind, namespace and
             name.
     """
@@ -138,13 +136,11 @@ def read_manifests(text: str, *, source: str) -> KedaManifests:
     authentications = {}
     for each in objects:
         api_version, kind = str(each.get("apiVersion", "")), each.get("kind")
-        if kind == "ScaledJob" and api_version.startswith((_GROUP, _KEDA_1)):
+        if kind == "ScaledJob" and api_version.startswith(_GROUP):
             unreadable.append((named(each), "an HPA scales no Jobs; keep KEDA for it"))
-        elif kind == "ScaledObject" and api_version.startswith(_KEDA_1):
-            unreadable.append((named(each), f"it is of KEDA 1 ({api_version}); write it for keda.sh/v1alpha1 first"))
         elif kind == "ScaledObject" and api_version.startswith(_GROUP):
             try:
-                found = msgspec.convert(each, ScaledObject, strict=False)
+                found = msgspec.convert(_without_nulls(each), ScaledObject, strict=False)
             except msgspec.ValidationError as error:
                 unreadable.append((named(each), f"it is invalid: {error}".replace(" - at `$.", " (")[:-1] + ")"))
                 continue
@@ -183,6 +179,13 @@ def _objects(document: object) -> Iterator[Object]:
             yield from _objects(item)
     else:
         yield document
+
+
+def _without_nulls(tree: Any) -> Any:
+    """Return a tree without keys whose value is null, which are as if they were not there."""
+    if isinstance(tree, dict):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    return [_without_nulls(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _problem(error: Exception, text: str) -> str:

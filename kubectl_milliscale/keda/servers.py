@@ -27,11 +27,25 @@ _FILES = {
     "basic": {"passwordFile": "password"},
     "tls": {"certFile": "tls.crt", "keyFile": "tls.key"},
 }
-_CA_FILE = {"caFile": "ca.crt"}
 _AZURE_SCOPES = {
     "AZUREUSGOVERNMENTCLOUD": "https://prometheus.monitor.azure.us/.default",
     "AZURECHINACLOUD": "https://prometheus.monitor.azure.cn/.default",
 }
+
+
+@dataclass(slots=True)
+class Server:
+    """The server of a trigger.
+
+    Attributes:
+        entry: that of prometheusServers, without the keys of files.
+        files: these keys, with the names of the files.
+        problems: what is to be done by hand; <server> stands for the server's name.
+    """
+
+    entry: dict[str, Any]
+    files: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 class Servers:
@@ -53,14 +67,13 @@ class Servers:
         self.entries: dict[str, dict[str, Any]] = {}
         """The servers to add to the rules file, by name."""
 
-    def name_of(self, entry: Mapping[str, Any], *, files: Mapping[str, str]) -> str:
-        """Return the name of the server for an entry of prometheusServers, or "" for that of --prometheus-url.
-
-        `files` are further keys of the entry, by the names of the files.
+    def name_of(self, server: Server) -> str:
+        """Return the name of a server, or "" for that of --prometheus-url.
 
         Raises:
             ValueError: the address is not that of a Prometheus.
         """
+        entry, files = server.entry, server.files
         url = _address(entry["url"])
         headers = tuple(entry.get("headers", {}).items())
         if not entry.keys() - {"url", "headers"} and not files:
@@ -95,53 +108,39 @@ def _address(url: str) -> str:
     return f"{parts.scheme}://{host}:{parts.port or default_port}{parts.path}"
 
 
-@dataclass(slots=True)
-class Found:
-    """Keys of a server, its files ({key: name of the file}), and what is to be done by hand."""
-
-    keys: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
-def authentication(trigger: Trigger, metadata: Mapping[str, str], spec: Object | None) -> Found:
-    """Return how a trigger of type prometheus authenticates; `spec` is that of its TriggerAuthentication."""
-    found = Found()
-    modes = [mode.strip() for mode in (metadata.get("authModes") or metadata.get("authMode") or "").split(",")]
-    if identity := _pod_identity(spec, metadata):
-        found.keys["auth"] = identity
-        found.problems.append("give the adapter's own service account the right to query the server <server>")
-    for mode in filter(None, modes):
-        _add_mode(mode, found)
-    if "ca" in _parameters(spec):
-        found.files |= _CA_FILE
+def authenticate(server: Server, trigger: Trigger, metadata: Mapping[str, str], spec: Object | None) -> None:
+    """Let a server authenticate as a trigger of type prometheus does; `spec` is that of its TriggerAuthentication."""
     reference = trigger.authentication_ref
-    if found.files:
+    identity = _pod_identity(spec, metadata)
+    if identity is not None:
+        server.entry["auth"] = identity
+        server.problems.append("give the adapter's own service account the right to query the server <server>")
+    modes = (metadata.get("authModes") or metadata.get("authMode") or "").split(",")
+    for mode in filter(None, map(str.strip, modes)):
+        server.files |= _FILES.get(mode, {})
+        if mode == "basic":
+            server.entry["username"] = "USERNAME"
+            server.problems.append("write the name of the user as username of the server <server>")
+        elif mode == "oauth":
+            keys = "tokenUrl, clientId and clientSecretFile"
+            server.problems.append(f"authModes oauth: write {keys} as auth.oauth2 of the server <server>")
+        elif mode not in _FILES:
+            server.problems.append(f"authModes {mode}: write its header or its parameter into the server <server>")
+    if "ca" in _parameters(spec):
+        server.files["caFile"] = "ca.crt"
+        server.entry.pop("insecureSkipVerify", None)
+    if server.files:
         origin = ", ".join(_secrets(spec)) or (f"{reference.kind} {reference.name}" if reference else "")
-        names = ", ".join(found.files.values())
-        found.problems.append(
+        names = ", ".join(server.files.values())
+        server.problems.append(
             f"mount a Secret with {names} at /etc/milliscale/<server> into the adapter's pod"
             + (f" (from {origin})" if origin else "")
         )
-    elif reference is not None and spec is None and not found.keys:
-        found.problems.append(
+    elif reference is not None and spec is None and identity is None and "username" not in server.entry:
+        server.problems.append(
             f"add the credentials of {reference.kind} {reference.name} to the server <server>, or give its"
             " manifest to this command, too"
         )
-    return found
-
-
-def _add_mode(mode: str, found: Found) -> None:
-    if mode in _FILES:
-        found.files |= _FILES[mode]
-    if mode == "basic":
-        found.keys["username"] = "USERNAME"
-        found.problems.append("write the name of the user as username of the server <server>")
-    elif mode == "oauth":
-        keys = "tokenUrl, clientId and clientSecretFile"
-        found.problems.append(f"authModes oauth: write {keys} as auth.oauth2 of the server <server>")
-    elif mode not in _FILES:
-        found.problems.append(f"authModes {mode}: write its header or its parameter into the server <server>")
 
 
 def _parameters(spec: Object | None) -> dict[str, Mapping[str, Any]]:

@@ -5,22 +5,24 @@ Upstream: pkg/scalers/prometheus_scaler.go, cron_scaler.go and cpu_memory_scaler
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import islice, pairwise, repeat
 from typing import Any
 
 from cronsim import CronSim, CronSimError
 
+from kube.process.flags import parse_bool
 from kube.values.quantity import Quantity, QuantityError
 from kubectl_milliscale.keda.manifests import Object, Trigger
-from kubectl_milliscale.keda.servers import authentication
+from kubectl_milliscale.keda.servers import Server, authenticate
 
 MOVED = ("prometheus", "cron", "cpu", "memory")
 """The types of triggers that can be moved."""
 
-_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
 _SMALLEST_STEP = 0.001  # values are milli-values
 _KNOWN = {
     "prometheus": frozenset(
@@ -39,7 +41,7 @@ _KNOWN = {
 _CRON_FIELDS = 5
 _DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
 _ANY_TIME = datetime(2026, 1, 1)  # noqa: DTZ001 - without a time zone there are no clock changes
-_CYCLES = 20
+_MATCHES = 40
 
 
 class TriggerError(ValueError):
@@ -53,16 +55,14 @@ class Metric:
     Attributes:
         spec: the entry of the HPA's `metrics`; without the metric's name if there is a rule.
         rule: the spec of the MetricRule, without type and the metric's name; None for a metric of type Resource.
-        server: the entry of prometheusServers that the rule needs; None for none.
-        files: further keys of the entry, with the names of files.
-        problems: what is to be done by hand; <server> stands for the server's name.
+        server: that the rule needs; None for none.
+        problems: what is to be done by hand.
         notes: what differs.
     """
 
     spec: dict[str, Any]
     rule: dict[str, Any] | None = None
-    server: dict[str, Any] | None = None
-    files: dict[str, str] = field(default_factory=dict)
+    server: Server | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -82,7 +82,7 @@ class Activation:
     hold_seconds: int = 0
 
 
-def moved_trigger(trigger: Trigger, activation: Activation, *, authentication_spec: Object | None) -> Metric:
+def moved_trigger(trigger: Trigger, activation: Activation, authentication: Object | None) -> Metric:
     """Return the metric of a trigger, of which this is the spec of the TriggerAuthentication.
 
     Raises:
@@ -93,7 +93,12 @@ def moved_trigger(trigger: Trigger, activation: Activation, *, authentication_sp
     metadata = {key: _text(value) for key, value in trigger.metadata.items()}
     metadata = {key: value for key, value in metadata.items() if value}
     if trigger.type == "prometheus":
-        metric = _prometheus(trigger, metadata, activation, authentication_spec)
+        metric = _prometheus(trigger, metadata, activation)
+        metric.server = _server(metadata)
+        authenticate(metric.server, trigger, metadata, authentication)
+        url = metric.server.entry["url"]
+        if "." not in url:
+            metric.notes.append(f"{url} has no namespace in its host: KEDA looks for it in its own namespace")
     elif trigger.type == "cron":
         metric = _cron(trigger, metadata, activation)
     else:
@@ -103,12 +108,7 @@ def moved_trigger(trigger: Trigger, activation: Activation, *, authentication_sp
     return metric
 
 
-def _prometheus(
-    trigger: Trigger,
-    metadata: Mapping[str, str],
-    activation: Activation,
-    authentication_spec: Object | None,
-) -> Metric:
+def _prometheus(trigger: Trigger, metadata: Mapping[str, str], activation: Activation) -> Metric:
     query, threshold = _required(metadata, "query"), _number(_required(metadata, "threshold"), "threshold")
     metric = Metric(_external(trigger, threshold))
     if (cut := math.trunc(threshold * 1000)) != (rounded := round(float(f"{threshold:.3f}") * 1000)):
@@ -127,7 +127,6 @@ def _prometheus(
         rule["activation"] = {"threshold": _decimal(max(least_active, 0.0) + _SMALLEST_STEP)}
         if activation.hold_seconds:
             rule["activation"]["for"] = f"{activation.hold_seconds}s"
-    _add_server(trigger, metadata, authentication_spec, metric)
     if _boolean(metadata.get("ignoreNullValues", "true"), "ignoreNullValues"):
         rule |= {"empty": "zero", "inf": "zero"}
     else:
@@ -135,10 +134,7 @@ def _prometheus(
     return metric
 
 
-def _add_server(
-    trigger: Trigger, metadata: Mapping[str, str], authentication_spec: Object | None, metric: Metric
-) -> None:
-    """Set the server of a metric."""
+def _server(metadata: Mapping[str, str]) -> Server:
     entry: dict[str, Any] = {"url": _required(metadata, "serverAddress").rstrip("/")}
     headers = _pairs(metadata.get("customHeaders", ""), "customHeaders")
     if tenant := metadata.get("cortexOrgID"):
@@ -154,13 +150,7 @@ def _add_server(
         entry["timeout"] = f"{timeout}ms" if timeout.isdigit() else timeout
     if _boolean(metadata.get("unsafeSsl", "false"), "unsafeSsl"):
         entry["insecureSkipVerify"] = True
-    found = authentication(trigger, metadata, authentication_spec)
-    metric.problems += found.problems
-    if "." not in entry["url"]:
-        metric.notes.append(f"{entry['url']} has no namespace in its host: KEDA looks for it in its own namespace")
-    if found.files.keys() & {"caFile"}:
-        entry.pop("insecureSkipVerify", None)
-    metric.server, metric.files = entry | found.keys, found.files
+    return Server(entry)
 
 
 def _cron(trigger: Trigger, metadata: Mapping[str, str], activation: Activation) -> Metric:
@@ -205,15 +195,10 @@ def _repeats(start: str, end: str) -> bool:
     KEDA's trigger is active from the last start until the last end, a window from the first start until the first end.
     """
     try:
-        before, first, second = _ANY_TIME, start, end
-        for _ in range(_CYCLES):
-            matched = next(CronSim(first, before))
-            if next(CronSim(first, matched)) < next(CronSim(second, matched - timedelta(seconds=1))):
-                return True
-            before, first, second = matched, second, first
-    except (CronSimError, StopIteration):
-        pass  # the reader of schedules says what is wrong
-    return False
+        matches = heapq.merge(*(zip(CronSim(text, _ANY_TIME), repeat(text)) for text in (start, end)))
+        return any(before == after for (_, before), (_, after) in pairwise(islice(matches, _MATCHES)))
+    except CronSimError:
+        return False  # the reader of schedules says what is wrong
 
 
 def _resource(trigger: Trigger, metadata: Mapping[str, str]) -> Metric:
@@ -272,10 +257,10 @@ def _number(text: str, key: str) -> float:
 
 
 def _boolean(text: str, key: str) -> bool:
-    """Upstream: strconv.ParseBool."""
-    if text not in (*_TRUE, *_FALSE):
-        raise TriggerError(f"{key}: expected true or false, got {text!r}")
-    return text in _TRUE
+    try:
+        return parse_bool(text)
+    except ValueError:
+        raise TriggerError(f"{key}: expected true or false, got {text!r}") from None
 
 
 def _pairs(text: str, key: str) -> dict[str, str]:

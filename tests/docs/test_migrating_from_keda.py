@@ -23,7 +23,7 @@ from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kubectl_milliscale.cli import main
 from kubectl_milliscale.keda.manifests import read_manifests
-from kubectl_milliscale.keda.scaled import Names, migrate
+from kubectl_milliscale.keda.scaled import Migration
 from kubectl_milliscale.keda.servers import Servers
 from tests.docs.blocks import blocks, commands
 from tests.docs.example_cluster import ExampleCluster, running_cluster, running_prometheus
@@ -139,11 +139,9 @@ def migrated_objects(scaled: ScaledObject, *, hpa_version: str) -> list[dict[str
     """Return the objects that migrate-keda prints for a ScaledObject."""
     manifests = read_manifests(json.dumps(scaled), source="x")
     [one] = manifests.scaled
-    servers, names = Servers(default_url="http://prometheus.monitoring:9090"), Names()
-    result = migrate(
-        one, servers=servers, authentications=manifests.authentications, names=names, hpa_version=hpa_version
-    )
-    return result.objects
+    servers = Servers(default_url="http://prometheus.monitoring:9090")
+    migration = Migration(servers=servers, authentications=manifests.authentications, hpa_version=hpa_version)
+    return migration.migrate(one).objects
 
 
 def moved(obj: Mapping[str, Any], namespace: str) -> dict[str, Any]:

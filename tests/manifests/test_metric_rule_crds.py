@@ -17,7 +17,7 @@ from adapter.rules.objects import Tenancy, read_object
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kubectl_milliscale.keda.manifests import read_manifests
-from kubectl_milliscale.keda.scaled import Names, migrate
+from kubectl_milliscale.keda.scaled import Migration
 from kubectl_milliscale.keda.servers import Servers
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import resource_type_of_kind
@@ -298,12 +298,8 @@ async def test_kubectl_explain_describes_every_field(kubectl: Kubectl, kind: str
 @pytest.mark.parametrize("file", ["rendered.yaml", "exported.yaml"])
 async def test_objects_of_migrate_keda_are_accepted(admin: KubeClient, file: str) -> None:
     manifests = read_manifests(await asyncio.to_thread((KEDA / file).read_text), source=file)
-    servers, names = Servers(), Names()
-    found = [
-        each
-        for one in manifests.scaled
-        for each in migrate(one, servers=servers, authentications=manifests.authentications, names=names).objects
-    ]
+    migration = Migration(servers=Servers(), authentications=manifests.authentications)
+    found = [each for one in manifests.scaled for each in migration.migrate(one).objects]
     paths = {"MetricRule": PATHS["MetricRule"], "HorizontalPodAutoscaler": HPAS}
     for each in found:
         each["metadata"]["namespace"] = "default"

@@ -18,7 +18,7 @@ from adapter.rules.objects import Tenancy, read_object
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kubectl_milliscale.keda.manifests import KedaManifests, ManifestError, read_manifests
-from kubectl_milliscale.keda.scaled import Migrated, Names, migrate
+from kubectl_milliscale.keda.scaled import Migrated, Migration
 from kubectl_milliscale.keda.servers import Servers
 
 DATA = Path("tests/data/keda")
@@ -32,11 +32,8 @@ QUERY = {"serverAddress": PROMETHEUS, "query": "sum(up)", "threshold": "5"}
 
 
 def moved(manifests: KedaManifests, servers: Servers | None = None) -> list[Migrated]:
-    names, servers = Names(), servers or Servers()
-    return [
-        migrate(one, servers=servers, authentications=manifests.authentications, names=names)
-        for one in manifests.scaled
-    ]
+    migration = Migration(servers=servers or Servers(), authentications=manifests.authentications)
+    return list(map(migration.migrate, manifests.scaled))
 
 
 def scaled_object(*triggers: dict[str, Any], name: str = "web", **spec: Any) -> str:
@@ -400,7 +397,7 @@ def test_role_of_a_pod_identity_is_assumed() -> None:
     for identity, role in (({"roleArn": "arn:aws:iam::1:role/a"}, {"roleArn": "arn:aws:iam::1:role/a"}), ({}, {})):
         authentications = {("TriggerAuthentication", "shop", "aws"): {"podIdentity": {"provider": "aws", **identity}}}
         servers = Servers()
-        migrate(manifests.scaled[0], servers=servers, authentications=authentications, names=Names())
+        Migration(servers=servers, authentications=authentications).migrate(manifests.scaled[0])
         assert servers.entries["prometheus"]["auth"] == {"sigv4": {"region": "eu-west-1", **role}}
 
 
@@ -415,7 +412,7 @@ def test_azure_clouds_have_their_scopes() -> None:
         manifests = read_manifests(scaled_object(trigger), source="x")
         identity = {("TriggerAuthentication", "shop", "cloud"): {"podIdentity": {"provider": "azure-workload"}}}
         servers = Servers()
-        migrate(manifests.scaled[0], servers=servers, authentications=identity, names=Names())
+        Migration(servers=servers, authentications=identity).migrate(manifests.scaled[0])
         assert servers.entries["prometheus"]["auth"] == {"azure": {"scope": scope}}
 
 
