@@ -221,7 +221,7 @@ def response(source: MetricSource, value: float, workload: Workload, now_ms: int
             if there and workload.ready:
                 return shared_response(source, to_milli(value), workload.ready_names, now_ms)
             if isinstance(source, ResourceMetric):
-                return ResourceResponse(())
+                return ResourceResponse({})
             return MetricError(f"the server could not find the metric {source.metric.name} for pods")
         case InvalidMetric():
             return MetricError(f"unknown metric source type {source.type}")
@@ -258,10 +258,9 @@ def shared_response(
         for some, value in parts:
             samples.update(dict.fromkeys(some, PodSample(value=value, timestamp_ms=time_ms, window_ms=0)))
         return PodsResponse(samples)
-    container, usages = source.container or "", list[PodUsage]()
+    usages: dict[str, PodUsage] = {}
     for some, value in parts:
-        values = ((container, {source.name: value}),)
-        usages += [
-            PodUsage(name=name, timestamp_ms=time_ms, window_ms=RESOURCE_WINDOW_MS, containers=values) for name in some
-        ]
-    return ResourceResponse(tuple(usages))
+        values = ((source.container or "", {source.name: value}),)
+        usage = PodUsage(timestamp_ms=time_ms, window_ms=RESOURCE_WINDOW_MS, containers=values)
+        usages.update(dict.fromkeys(some, usage))
+    return ResourceResponse(usages)

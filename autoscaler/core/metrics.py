@@ -168,8 +168,8 @@ def pod_samples(
     assert isinstance(source, ResourceMetric)
     resource, container = source.name, source.container
     return {
-        pod.name: PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
-        for pod in response.pods
+        name: PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
+        for name, pod in response.pods.items()
         if (value := _pod_value(pod, resource, container)) is not None
     }
 

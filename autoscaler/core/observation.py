@@ -122,9 +122,8 @@ class PodSample(Struct, frozen=True, kw_only=True):
 
 
 class PodUsage(Struct, frozen=True, kw_only=True):
-    """One item of metrics.k8s.io's PodMetricsList."""
+    """One pod's item of metrics.k8s.io's PodMetricsList."""
 
-    name: str
     timestamp_ms: int
     window_ms: int
     containers: tuple[tuple[str, Mapping[str, int]], ...]
@@ -134,7 +133,8 @@ class PodUsage(Struct, frozen=True, kw_only=True):
 class ResourceResponse(Struct, frozen=True):
     """metrics.k8s.io's response for a pod selector, for all Resource and ContainerResource metrics of the HPA."""
 
-    pods: tuple[PodUsage, ...]
+    pods: Mapping[str, PodUsage]
+    """{pod name: usage}"""
 
 
 class PodsResponse(Struct, frozen=True):

@@ -144,7 +144,7 @@ class MetricsClient:
             with _errors(f"pods.{_RESOURCE}"):
                 path = f"/apis/{_RESOURCE}/v1beta1/namespaces/{_segment(namespace)}/pods"
                 items = await _get_items(self._resource, path, _PodMetrics, labelSelector=pods)
-                return ResourceResponse(tuple(map(_pod_usage, items)))
+                return ResourceResponse(dict(map(_pod_usage, items)))
 
         return await self._fetch(MetricsQuery(namespace, _RESOURCE), fetch, pods=selector)
 
@@ -334,13 +334,12 @@ def _values(items: list[_MetricValue]) -> ValuesResponse:
     )
 
 
-def _pod_usage(item: _PodMetrics) -> PodUsage:
+def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:
     try:
         window = parse_duration(item.window) if item.window else 0.0
     except DurationError as error:
         raise MetricError(str(error)) from error
-    return PodUsage(
-        name=item.metadata.name,
+    return item.metadata.name, PodUsage(
         timestamp_ms=_timestamp_ms(item.timestamp),
         window_ms=round(window * 1000),
         containers=tuple(

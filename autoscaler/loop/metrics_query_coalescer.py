@@ -117,14 +117,14 @@ class MetricsQueryCoalescer:
         key = query.namespace, query.path
         merged = merge(selectors)
         response = await fetch(merged)
-        names = _pod_names(response)
-        if names is None or not names <= {pod.name for pod in pods.matching(query.namespace, merged)}:
+        known = {pod.name for pod in pods.matching(query.namespace, merged)}
+        if not isinstance(response, ResourceResponse | PodsResponse) or not response.pods.keys() <= known:
             self._not_merged[key] = True
             return {}
         parts: dict[LabelSelector, MetricResponse] = {}
         for selector in selectors:
             part = restrict_to_pods(response, pods.matching(query.namespace, selector))
-            if part is not None and _pod_names(part):
+            if part.pods:
                 parts[selector] = part
         if not parts:
             self._not_merged[key] = True
@@ -170,14 +170,3 @@ def _form(selector: LabelSelector) -> tuple[object, ...] | None:
     if selector.nothing or not any(map(requires_value, selector.requirements)):
         return None
     return tuple(each.key if requires_value(each) else each for each in selector.requirements)
-
-
-def _pod_names(response: MetricResponse) -> set[str] | None:
-    """Return the pods in a response; None if it is an error."""
-    match response:
-        case PodsResponse(samples):
-            return set(samples)
-        case ResourceResponse(usages):
-            return {each.name for each in usages}
-        case _:
-            return None

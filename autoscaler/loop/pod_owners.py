@@ -14,13 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
-from autoscaler.core.observation import MetricResponse, Owned, Pod, PodsResponse, ResourceResponse
+from msgspec.structs import replace
+
+from autoscaler.core.observation import Owned, Pod, PodsResponse, ResourceResponse
 from autoscaler.objects.workloads import parse_owned
 from kube.api.client import KubeClient
 from kube.cache.label_index import LabelIndex
 from kube.cache.store import Key, Store
+
+_T = TypeVar("_T")
 
 PodIndex: TypeAlias = LabelIndex[Pod]
 """The pods of a cluster by their labels."""
@@ -65,16 +69,11 @@ def split_by_owner(pods: Iterable[Pod], *, target_uid: str, controllers: Mapping
     return PodsByOwner(owned=tuple(owned), foreign=tuple(foreign), unknown=tuple(unknown))
 
 
-def restrict_to_pods(response: MetricResponse | None, pods: Iterable[Pod]) -> MetricResponse | None:
+def restrict_to_pods(response: _T, pods: Iterable[Pod]) -> _T:
     """Drop the samples of other pods from a response; a response that is not about pods stays the same."""
-    names = {pod.name for pod in pods}
-    match response:
-        case ResourceResponse(samples):
-            return ResourceResponse(tuple(each for each in samples if each.name in names))
-        case PodsResponse(samples_by_name):
-            return PodsResponse({name: sample for name, sample in samples_by_name.items() if name in names})
-        case _:
-            return response
+    if not isinstance(response, ResourceResponse | PodsResponse):
+        return response
+    return replace(response, pods={pod.name: response.pods[pod.name] for pod in pods if pod.name in response.pods})
 
 
 class ReplicaSets:

@@ -25,10 +25,8 @@ class _Reconciliation(NamedTuple):
 def sample_times(response: MetricResponse | None) -> tuple[int | None, int | None]:
     """Return the timestamp of a response's newest sample, and the longest window of its samples, in milliseconds."""
     match response:
-        case PodsResponse(samples):
-            times = [(each.timestamp_ms, each.window_ms) for each in samples.values()]
-        case ResourceResponse(usages):
-            times = [(each.timestamp_ms, each.window_ms) for each in usages]
+        case PodsResponse(pods) | ResourceResponse(pods):
+            times = [(each.timestamp_ms, each.window_ms) for each in pods.values()]
         case ValuesResponse(timestamp_ms=timestamp_ms, window_ms=window_ms):
             times = [(timestamp_ms, window_ms)]
         case MetricError() | None:

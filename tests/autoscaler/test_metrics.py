@@ -18,7 +18,7 @@ def values(response: ResourceResponse, metric: ResourceMetric) -> dict[str, int]
 def test_first_of_two_containers_with_one_name_counts() -> None:
     entries = ({"cpu": 100}, {"cpu": 20, "memory": 5})
     containers = tuple(("app", each) for each in entries)
-    twice = ResourceResponse((PodUsage(name="web-0", timestamp_ms=NOW, window_ms=15_000, containers=containers),))
+    twice = ResourceResponse({"web-0": PodUsage(timestamp_ms=NOW, window_ms=15_000, containers=containers)})
     assert values(twice, ContainerResourceMetric("cpu", container="app")) == {"web-0": 100}
     assert values(twice, ContainerResourceMetric("memory", container="app")) == {}
     assert values(twice, ResourceMetric("cpu")) == {"web-0": 120}

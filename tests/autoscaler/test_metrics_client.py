@@ -279,17 +279,13 @@ async def test_resource_usage_is_by_container(api: ScriptedApi, metrics: Metrics
     pod = {"metadata": {"name": "web-0"}, "timestamp": TIME, "window": "15.5s", "containers": containers}
     api.on("GET", RESOURCE, listed(pod))
     assert await metrics.resource_usage("default", WEB) == ResourceResponse(
-        (
-            PodUsage(
-                name="web-0",
+        {
+            "web-0": PodUsage(
                 timestamp_ms=TIME_MS,
                 window_ms=15_500,
-                containers=(
-                    ("app", {"cpu": 250, "memory": 1_024_000}),
-                    ("idle", {}),
-                ),
-            ),
-        )
+                containers=(("app", {"cpu": 250, "memory": 1_024_000}), ("idle", {})),
+            )
+        }
     )
     assert api.requests[-1] == RecordedRequest("GET", RESOURCE, {"labelSelector": "app=web"})
 
@@ -339,7 +335,7 @@ async def test_concurrent_usage_queries_are_coalesced(
         *(metrics.resource_usage("default", LabelSelector.parse(f"app={app}")) for app in apps)
     )
     assert [asked.query for asked in api.requests] == [{"labelSelector": "app in (a,b,c,d)"}]
-    assert [usage.pods[0].name for usage in usages if isinstance(usage, ResourceResponse)] == apps
+    assert [[*usage.pods] for usage in usages if isinstance(usage, ResourceResponse)] == [[app] for app in apps]
 
 
 def by_selector(name: str, parameter: str) -> Callable[[RecordedRequest], dict[str, Any]]:

@@ -74,16 +74,14 @@ def test_to_a_target_without_a_uid_nothing_belongs() -> None:
     assert found.owned == ()
 
 
-def usage(name: str) -> PodUsage:
-    containers = (("app", {"cpu": 100}),)
-    return PodUsage(name=name, timestamp_ms=NOW, window_ms=60_000, containers=containers)
+USAGE = PodUsage(timestamp_ms=NOW, window_ms=60_000, containers=(("app", {"cpu": 100}),))
 
 
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
         (PodsResponse(samples(10, 20)), PodsResponse(samples(10))),
-        (ResourceResponse((usage("web-0"), usage("web-1"))), ResourceResponse((usage("web-0"),))),
+        (ResourceResponse({"web-0": USAGE, "web-1": USAGE}), ResourceResponse({"web-0": USAGE})),
         (ValuesResponse(values=(1,), timestamp_ms=NOW), ValuesResponse(values=(1,), timestamp_ms=NOW)),
         (MetricError("away"), MetricError("away")),
         (None, None),

@@ -178,15 +178,14 @@ class _Cluster:
         if "error" in recorded:
             return MetricError(recorded["error"])
         return ResourceResponse(
-            tuple(
-                PodUsage(
-                    name=name,
+            {
+                name: PodUsage(
                     timestamp_ms=self._time(recorded["timestamp"]),
                     window_ms=milliseconds(recorded["windowSeconds"]),
                     containers=tuple(containers.items()),
                 )
                 for name, containers in (recorded.get("containers") or {}).items()
-            )
+            }
         )
 
     def _pods_response(self, recorded: dict[str, Any]) -> PodsResponse | MetricError:

@@ -152,15 +152,14 @@ class Live:
                 if resource == "cpu":
                     values = [value // REQUESTS_PER_CORE for value in values]
                 return ResourceResponse(
-                    tuple(
-                        PodUsage(
-                            name=pod.name,
+                    {
+                        pod.name: PodUsage(
                             timestamp_ms=self.now_ms - 5_000,
                             window_ms=15_000,
                             containers=(("app", {resource: value}),),
                         )
                         for pod, value in zip(measured, values, strict=True)
-                    )
+                    }
                 )
             case ObjectMetric() | ExternalMetric():
                 if self.hpa.spec.metrics[index].target.value is not None:
