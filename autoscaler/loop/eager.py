@@ -81,6 +81,7 @@ class _Namespace:
     hpas: dict[HPAKey, _EagerHPA] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
 class EagerEvaluator:
     """Evaluates eager HPAs while this process is leader.
 
@@ -96,29 +97,16 @@ class EagerEvaluator:
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(
-        self,
-        *,
-        hpa: Callable[[HPAKey], HPA | None],
-        is_eager: Callable[[HPA], bool],
-        observer: Observer,
-        evaluate: Callable[[Observation], Result],
-        scale_up: Callable[[HPA], Awaitable[bool]],
-        on_evaluation: Callable[[Result], None],
-        max_delay: float,
-        settings: EagerSettings,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._hpa = hpa
-        self._is_eager = is_eager
-        self._observer = observer
-        self._decide = evaluate
-        self._scale_up = scale_up
-        self._on_evaluation = on_evaluation
-        self._max_delay = max_delay
-        self._settings = settings
-        self._clock = clock
-        self._namespaces: dict[str, _Namespace] = {}
+    hpa: Callable[[HPAKey], HPA | None]
+    is_eager: Callable[[HPA], bool]
+    observer: Observer
+    evaluate: Callable[[Observation], Result]
+    scale_up: Callable[[HPA], Awaitable[bool]]
+    on_evaluation: Callable[[Result], None]
+    max_delay: float
+    settings: EagerSettings
+    clock: Callable[[], float] = time.monotonic
+    _namespaces: dict[str, _Namespace] = field(default_factory=dict, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Evaluate HPAs once they have been reconciled, until `stop` is set and no evaluation is in flight."""
@@ -126,19 +114,19 @@ class EagerEvaluator:
         late = 0.0
         async with asyncio.TaskGroup() as tasks:
             while not stop.is_set():
-                started = self._clock()
+                started = self.clock()
                 for namespace in self._namespaces.values():
                     if namespace.due <= started:
                         for key, hpa in self._next_batch(namespace, started, late):
                             tasks.create_task(self._evaluate(key, hpa))
                 await asyncio.sleep(_TICK_SECONDS)
-                late = min(max(0.0, self._clock() - started - _TICK_SECONDS), _MAX_LATE_SECONDS)
+                late = min(max(0.0, self.clock() - started - _TICK_SECONDS), _MAX_LATE_SECONDS)
 
     def decided(self, decision: Decision, mode: Mode, written: int | None) -> None:
         """Process a reconciliation of an HPA; `written`: the replicas that were written to its scale, if any."""
         observation = decision.observation
         hpa, scale = observation.hpa, observation.scale
-        if not self._is_eager(hpa) or mode is not Mode.ACT or observation.responses is None:
+        if not self.is_eager(hpa) or mode is not Mode.ACT or observation.responses is None:
             self.forget(hpa.key)
             return
         assert isinstance(scale, Scale)
@@ -146,10 +134,10 @@ class EagerEvaluator:
             observation = replace(observation, scale=replace(scale, spec_replicas=written))
         # The first evaluation is an interval after the reconciliation.
         namespace = self._namespaces.setdefault(
-            hpa.namespace, _Namespace(self._clock() + self._settings.interval_seconds)
+            hpa.namespace, _Namespace(self.clock() + self.settings.interval_seconds)
         )
         eager = namespace.hpas.setdefault(
-            hpa.key, _EagerHPA(observation, Backoff(self._settings.interval_seconds, self._max_delay))
+            hpa.key, _EagerHPA(observation, Backoff(self.settings.interval_seconds, self.max_delay))
         )
         eager.observation = observation
 
@@ -161,7 +149,7 @@ class EagerEvaluator:
 
     def _next_batch(self, namespace: _Namespace, now: float, late: float) -> list[tuple[HPAKey, _EagerHPA]]:
         """Return HPAs to evaluate now; the batches of a namespace are spread over its interval."""
-        hpas, settings = list(namespace.hpas.items()), self._settings
+        hpas, settings = list(namespace.hpas.items()), self.settings
         namespace.evaluations = sum(_evaluations(each.observation) for _, each in hpas)
         seconds, total = settings.interval_seconds, sum(each.evaluations for each in self._namespaces.values())
         if total > settings.evaluations_per_second:
@@ -175,28 +163,28 @@ class EagerEvaluator:
         return [(key, each) for key, each in hpas[start : namespace.offset] if not each.busy and each.retry_at <= now]
 
     async def _evaluate(self, key: HPAKey, eager: _EagerHPA) -> None:
-        hpa, before = self._hpa(key), eager.observation
+        hpa, before = self.hpa(key), eager.observation
         if hpa is None or hpa.problem:
             self.forget(key)
             return
         eager.busy = True
         enter_namespace(key.namespace)
         try:
-            async with asyncio.timeout(self._settings.timeout_seconds):
-                observation = await self._observer.refresh(hpa, before)
+            async with asyncio.timeout(self.settings.timeout_seconds):
+                observation = await self.observer.refresh(hpa, before)
             # A reconciliation or a change of the HPA meanwhile is newer.
-            is_current = eager.observation is before and self._hpa(key) is hpa
-            result = self._decide(observation) if is_current else Result.NONE
-            failed = result is Result.FAILED or (result is Result.SCALE_UP and not await self._scale_up(hpa))
+            is_current = eager.observation is before and self.hpa(key) is hpa
+            result = self.evaluate(observation) if is_current else Result.NONE
+            failed = result is Result.FAILED or (result is Result.SCALE_UP and not await self.scale_up(hpa))
         except TimeoutError:
             result, failed = Result.FAILED, True
         except Exception:  # noqa: BLE001  # a bug: the other HPAs must go on
             _log.exception("%s: internal error", key)
             result, failed = Result.FAILED, True
-        self._on_evaluation(result)
+        self.on_evaluation(result)
         eager.busy = False
         if failed:
-            eager.retry_at = self._clock() + eager.backoff.next()
+            eager.retry_at = self.clock() + eager.backoff.next()
         else:
             eager.backoff.reset()
 

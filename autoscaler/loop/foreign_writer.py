@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.core.model import HPAKey
@@ -40,6 +41,7 @@ def event_message(manager: str) -> str:
     )
 
 
+@dataclass(kw_only=True)
 class ForeignWriterDetector:
     """Detects foreign HPAs: those on which another controller acts.
 
@@ -50,24 +52,16 @@ class ForeignWriterDetector:
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(
-        self,
-        *,
-        allowed: bool,
-        on_write: Callable[[], None],
-        on_release: Callable[[HPAKey], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._allowed = allowed
-        self._on_write = on_write
-        self._on_release = on_release
-        self._clock = clock
-        # The latest time of a write, as served; empty: there was none.
-        self._latest: dict[HPAKey, str] = {}
-        # Foreign HPAs; since when their status has been out of date, None: it is not.
-        self._foreign: dict[HPAKey, float | None] = {}
-        # (HPA, manager, time)
-        self._last_write: tuple[HPAKey, str, float] | None = None
+    allowed: bool
+    on_write: Callable[[], None]
+    on_release: Callable[[HPAKey], None]
+    clock: Callable[[], float] = time.monotonic
+    _latest: dict[HPAKey, str] = field(default_factory=dict, init=False)
+    """The latest time of a write, as served; empty: there was none."""
+    _foreign: dict[HPAKey, float | None] = field(default_factory=dict, init=False)
+    """Foreign HPAs; since when their status has been out of date, None: it is not."""
+    _last_write: tuple[HPAKey, str, float] | None = field(default=None, init=False)
+    """HPA, manager, time."""
 
     def __len__(self) -> int:
         """The number of foreign HPAs."""
@@ -79,10 +73,10 @@ class ForeignWriterDetector:
         if self._last_write is None:
             return None
         key, manager, written = self._last_write
-        if not self._foreign and self._clock() - written > _QUIET_SECONDS:
+        if not self._foreign and self.clock() - written > _QUIET_SECONDS:
             return None
         seen = f"{manager} writes the status of HPAs, too (last seen: {key})"
-        if self._allowed:
+        if self.allowed:
             return f"{seen}, so two controllers scale the same targets; {_ADVICE}"
         return f"{seen}, so this process does not act on those; {_ADVICE}"
 
@@ -94,7 +88,7 @@ class ForeignWriterDetector:
         """Process a decision on an HPA; `outdated`: its status has other values of the metrics."""
         if key not in self._foreign:
             return
-        now, since = self._clock(), self._foreign[key]
+        now, since = self.clock(), self._foreign[key]
         if not outdated:
             self._foreign[key] = None
         elif since is None:
@@ -102,7 +96,7 @@ class ForeignWriterDetector:
         elif now - since > _QUIET_SECONDS:
             del self._foreign[key]
             _log.info("%s: its status has been out of date for %d s; acting on it again", key, _QUIET_SECONDS)
-            self._on_release(key)
+            self.on_release(key)
 
     def changed(self, key: HPAKey, write: tuple[str, str], *, acting: bool) -> bool:
         """Process an HPA that was created or changed.
@@ -122,13 +116,13 @@ class ForeignWriterDetector:
         if before is None or written <= before or not acting:
             return False
         was_quiet, was_foreign = self.problem is None, key in self._foreign
-        self._last_write = key, manager, self._clock()
-        self._on_write()
-        if not self._allowed:
+        self._last_write = key, manager, self.clock()
+        self.on_write()
+        if not self.allowed:
             self._foreign[key] = None
         if was_quiet:
             _log.warning("%s", self.problem)
-        return not (self._allowed or was_foreign)
+        return not (self.allowed or was_foreign)
 
     def forget(self, key: HPAKey) -> None:
         """Drop the state of an HPA that was deleted."""

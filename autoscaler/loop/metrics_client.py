@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -98,6 +99,7 @@ class _ApiGroup(msgspec.Struct, rename="camel"):
     preferred_version: dict[str, str] | None = None
 
 
+@dataclass(kw_only=True)
 class MetricsClient:
     """Queries the metrics APIs. Concurrent queries are coalesced (see `MetricsQueryCoalescer`).
 
@@ -111,31 +113,22 @@ class MetricsClient:
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(
-        self,
-        *,
-        resource: ThrottledClient,
-        custom: ThrottledClient,
-        external: ThrottledClient,
-        mapper: RestMapper,
-        pods: PodIndex | None = None,
-        version_seconds: float,
-        lookup_seconds: float = DEFAULTS.reconciliation.version_lookup_seconds,
-        coalescing: CoalescingSettings = DEFAULTS.coalescing,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._resource = resource
-        self._custom = custom
-        self._external = external
-        self._mapper = mapper
-        self._version_seconds = version_seconds
-        self._lookup_seconds = lookup_seconds
-        self._clock = clock
-        self._version = ""
-        self._version_until = float("-inf")
-        self._version_flight: SingleFlight[str, str] = SingleFlight()
-        self._may_be_away = False
-        self._coalescer = MetricsQueryCoalescer(pods, settings=coalescing, clock=clock)
+    resource: ThrottledClient
+    custom: ThrottledClient
+    external: ThrottledClient
+    mapper: RestMapper
+    pods: PodIndex | None = None
+    version_seconds: float
+    lookup_seconds: float = DEFAULTS.reconciliation.version_lookup_seconds
+    coalescing: CoalescingSettings = DEFAULTS.coalescing
+    clock: Callable[[], float] = time.monotonic
+    _version: str = field(default="", init=False)
+    _version_until: float = field(default=float("-inf"), init=False)
+    _version_flight: SingleFlight[str, str] = field(default_factory=SingleFlight, init=False)
+    _may_be_away: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._coalescer = MetricsQueryCoalescer(self.pods, settings=self.coalescing, clock=self.clock)
 
     async def resource_usage(self, namespace: str, selector: LabelSelector) -> MetricResponse:
         """Return the selected pods' usage of cpu, memory and other resources."""
@@ -143,7 +136,7 @@ class MetricsClient:
         async def fetch(pods: LabelSelector) -> MetricResponse:
             with _errors(f"pods.{_RESOURCE}"):
                 path = f"/apis/{_RESOURCE}/v1beta1/namespaces/{_segment(namespace)}/pods"
-                items = await _get_items(self._resource, path, _PodMetrics, labelSelector=pods)
+                items = await _get_items(self.resource, path, _PodMetrics, labelSelector=pods)
                 return ResourceResponse(dict(map(_pod_usage, items)))
 
         return await self._fetch(MetricsQuery(namespace, _RESOURCE), fetch, pods=selector)
@@ -204,7 +197,7 @@ class MetricsClient:
         async def fetch(_: LabelSelector) -> MetricResponse:
             with _errors(f"{metric}.{_EXTERNAL}"):
                 path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
-                return _values(await _get_items(self._external, path, _MetricValue, labelSelector=metric_selector))
+                return _values(await _get_items(self.external, path, _MetricValue, labelSelector=metric_selector))
 
         return await self._fetch(MetricsQuery(namespace, f"{_EXTERNAL}/{metric}", str(metric_selector)), fetch)
 
@@ -229,19 +222,19 @@ class MetricsClient:
         A reconciliation waits for the lookup for a short time only, if an earlier version is known: the server of the
         metrics, which may hang, has a part in it.
         """
-        if self._may_be_away or self._clock() >= self._version_until:
+        if self._may_be_away or self.clock() >= self._version_until:
             try:
-                async with asyncio.timeout(self._lookup_seconds if self._version else None):
+                async with asyncio.timeout(self.lookup_seconds if self._version else None):
                     with for_all_namespaces():  # those of all wait for it
                         self._version = await self._version_flight.do("", self._find_version)
             except TimeoutError:
                 self._may_be_away = False  # it counts as served, until the next request fails
-            self._version_until = self._clock() + self._version_seconds
+            self._version_until = self.clock() + self.version_seconds
         return f"/apis/{_CUSTOM}/{self._version}"
 
     async def _custom_items(self, path: str, **selectors: LabelSelector) -> list[_MetricValue]:
         try:
-            return await _get_items(self._custom, path, _MetricValue, **selectors)
+            return await _get_items(self.custom, path, _MetricValue, **selectors)
         except StatusError as error:
             # Without a Status it is the API server's own, which cannot reach the metrics server.
             if error.code == _UNAVAILABLE and error.server_text is not None:
@@ -255,7 +248,7 @@ class MetricsClient:
         Upstream: custom_metrics.apiVersionsFromDiscovery, where a version whose server is down is missing.
         """
         try:
-            group = _convert(await self._custom.get(f"/apis/{_CUSTOM}"), _ApiGroup)
+            group = _convert(await self.custom.get(f"/apis/{_CUSTOM}"), _ApiGroup)
         except StatusError as error:
             if error.code == 404:
                 raise MetricError(f"no custom metrics API ({_CUSTOM}) registered") from error
@@ -270,7 +263,7 @@ class MetricsClient:
         """Return whether the version's list of metrics is served; read only after the server was away."""
         if self._may_be_away:
             try:
-                await self._custom.get(f"/apis/{_CUSTOM}/{version}")
+                await self.custom.get(f"/apis/{_CUSTOM}/{version}")
             except StatusError as error:
                 if error.code in (_NOT_FOUND, _UNAVAILABLE):
                     return False
@@ -281,7 +274,7 @@ class MetricsClient:
 
     async def _resource_of(self, group: str, kind: str) -> str:
         try:
-            mappings = await self._mapper.mappings_for_kind(group, kind)
+            mappings = await self.mapper.mappings_for_kind(group, kind)
         except NoMatchError as error:
             group_kind = f"{kind}.{group}" if group else kind
             raise MetricError(f"unable to map kind {group_kind} to resource: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -56,6 +56,7 @@ class Observed:
         return self.target is None or self.target.body is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
     """Reads scales, pods and metric values.
 
@@ -68,44 +69,32 @@ class Observer:
         clock: the current time in seconds; only differences matter.
     """
 
-    def __init__(
-        self,
-        *,
-        scales: ScaleClient,
-        metrics: MetricsClient,
-        pods: PodIndex,
-        selectors: SelectorIndex,
-        config: Config,
-        controllers: Callable[[], Mapping[str, str] | None] = lambda: None,
-        stale: Mapping[str, Callable[[HPAKey], bool]] = {},
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._scales = scales
-        self._metrics = metrics
-        self._pods = pods
-        self._selectors = selectors
-        self._config = config
-        self._controllers = controllers
-        self._stale = stale
-        self._clock = clock
+    scales: ScaleClient
+    metrics: MetricsClient
+    pods: PodIndex
+    selectors: SelectorIndex
+    config: Config
+    controllers: Callable[[], Mapping[str, str] | None] = lambda: None
+    stale: Mapping[str, Callable[[HPAKey], bool]] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
     async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
         """Read everything that a decision on this HPA needs.
 
         With `to_scale` the scale is read from the API server; otherwise it may come from a watch.
         """
-        config = hpa.overrides.apply_to(self._config)
+        config = hpa.overrides.apply_to(self.config)
         observation = Observation(hpa=hpa, config=config, stale=self._stale_watches(hpa, _HPAS))
         target: TargetScale | None = None
         seconds: tuple[float, ...] = ()
         while (wanted := next_read(observation)) is not None:
             match wanted:
                 case ReadScale():
-                    read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=to_scale)
+                    read = await self.scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=to_scale)
                     target = read if isinstance(read, TargetScale) else None
                     observation = replace(observation, scale=read.scale if isinstance(read, TargetScale) else read)
                 case ListPods(selector):
-                    self._selectors.put(hpa.key, selector, target=hpa.target)
+                    self.selectors.put(hpa.key, selector, target=hpa.target)
                     observation = self._with_pods(observation, selector)
                 case FetchMetrics():
                     observation, seconds = await self._with_metrics(observation, wanted)
@@ -123,15 +112,15 @@ class Observer:
 
     async def note(self, hpa: HPA) -> None:
         """Record the selector of another process's HPA, so that HPAs here find ambiguous selectors."""
-        observation = Observation(hpa=hpa, config=hpa.overrides.apply_to(self._config))
+        observation = Observation(hpa=hpa, config=hpa.overrides.apply_to(self.config))
         if isinstance(next_read(observation), ReadScale):
-            read = await self._scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=False)
+            read = await self.scales.read(hpa.namespace, hpa.spec.scale_target_ref, to_write=False)
             wanted = next_read(replace(observation, scale=read.scale if isinstance(read, TargetScale) else read))
             if isinstance(wanted, ListPods):
-                self._selectors.put(hpa.key, wanted.selector, target=hpa.target)
+                self.selectors.put(hpa.key, wanted.selector, target=hpa.target)
 
     def _stale_watches(self, hpa: HPA, *resources: str) -> tuple[str, ...]:
-        return tuple(each for each in resources if each in self._stale and self._stale[each](hpa.key))
+        return tuple(each for each in resources if each in self.stale and self.stale[each](hpa.key))
 
     async def _with_metrics(
         self, observation: Observation, wanted: FetchMetrics
@@ -152,10 +141,10 @@ class Observer:
         by_owner = observation.config.pod_selection is PodSelection.OWNER
         watches = (_HPAS, "pods", "replicasets") if by_owner else (_HPAS, "pods")
         observation = replace(observation, stale=self._stale_watches(hpa, *watches))
-        pods = self._pods.matching(hpa.namespace, selector)
+        pods = self.pods.matching(hpa.namespace, selector)
         if not by_owner:
-            return replace(observation, pods=pods, other_selectors=self._selectors.others(hpa.key, pods))
-        controllers = self._controllers()
+            return replace(observation, pods=pods, other_selectors=self.selectors.others(hpa.key, pods))
+        controllers = self.controllers()
         if controllers is None:
             return replace(observation, pods=ReadError(_OWNERS_UNKNOWN))
         assert isinstance(scale, Scale)
@@ -165,7 +154,7 @@ class Observer:
             unknown = f"the ReplicaSet that owns pod {sorted_pods.unknown[0]} is not known"
             return replace(observation, pods=ReadError(unknown))
         # These pods belong to the target, so only another HPA with the same target can be ambiguous.
-        others = self._selectors.others(hpa.key, sorted_pods.owned, target=hpa.target)
+        others = self.selectors.others(hpa.key, sorted_pods.owned, target=hpa.target)
         return replace(observation, pods=sorted_pods.owned, foreign_pods=sorted_pods.foreign, other_selectors=others)
 
     async def _fetch(
@@ -177,9 +166,9 @@ class Observer:
         """
 
         async def timed(source: MetricSource | None) -> tuple[MetricResponse | None, float]:
-            started = self._clock()
+            started = self.clock()
             response = await self._response(namespace, source, pods)
-            return response, self._clock() - started
+            return response, self.clock() - started
 
         if len(sources) == 1:  # most HPAs: without a task of its own
             await asyncio.sleep(0)  # a task would begin then, too: to be coalesced with those of other HPAs
@@ -197,15 +186,15 @@ class Observer:
             case None | InvalidMetric():
                 return None
             case ResourceMetric():
-                return await self._metrics.resource_usage(namespace, pods)
+                return await self.metrics.resource_usage(namespace, pods)
         # `next_read` excludes metrics with an invalid selector.
         selector = source.metric.label_selector
         match source:
             case PodsMetric(metric=metric):
-                return await self._metrics.pods_metric(namespace, metric.name, pods=pods, metric_selector=selector)
+                return await self.metrics.pods_metric(namespace, metric.name, pods=pods, metric_selector=selector)
             case ObjectMetric(metric=metric, described_object=described):
-                return await self._metrics.object_metric(
+                return await self.metrics.object_metric(
                     namespace, metric.name, described=described, metric_selector=selector
                 )
             case ExternalMetric(metric=metric):
-                return await self._metrics.external_metric(namespace, metric.name, metric_selector=selector)
+                return await self.metrics.external_metric(namespace, metric.name, metric_selector=selector)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -41,6 +42,7 @@ from kube.controller.flowcontrol import ThrottledClient
 _log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True)
 class Reconciler:
     """Reconciles HPAs, one at a time or several concurrently, but never the same HPA twice at the same time.
 
@@ -55,40 +57,22 @@ class Reconciler:
         clock: a monotonic clock in seconds, for histories and durations.
     """
 
-    def __init__(
-        self,
-        *,
-        observer: Observer,
-        scales: ScaleClient,
-        client: ThrottledClient,
-        recorder: EventRecorder,
-        telemetry: Telemetry,
-        histories: Histories,
-        decisions: DecisionLog,
-        shadow: ShadowComparer,
-        mode: Mode = Mode.ACT,
-        is_foreign: Callable[[HPAKey], bool] = lambda _: False,
-        on_decision: Callable[[HPAKey, bool], None] = lambda _key, _outdated: None,
-        on_reconciled: Callable[[Decision, Mode, int | None], None] = lambda _decision, _mode, _replicas: None,
-        wall_clock: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._observer = observer
-        self._scales = scales
-        self._client = client
-        self._recorder = recorder
-        self._telemetry = telemetry
-        self._histories = histories
-        self._decisions = decisions
-        self._shadow = shadow
-        self._mode = mode
-        self._is_foreign = is_foreign
-        self._on_decision = on_decision
-        self._on_reconciled = on_reconciled
-        self._wall_clock = wall_clock
-        self._clock = clock
-        self._reported: dict[HPAKey, tuple[str, ...]] = {}
-        self._reactions = Reactions()
+    observer: Observer
+    scales: ScaleClient
+    client: ThrottledClient
+    recorder: EventRecorder
+    telemetry: Telemetry
+    histories: Histories
+    decisions: DecisionLog
+    shadow: ShadowComparer
+    mode: Mode = Mode.ACT
+    is_foreign: Callable[[HPAKey], bool] = lambda _: False
+    on_decision: Callable[[HPAKey, bool], None] = lambda _key, _outdated: None
+    on_reconciled: Callable[[Decision, Mode, int | None], None] = lambda _decision, _mode, _replicas: None
+    wall_clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    _reported: dict[HPAKey, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _reactions: Reactions = field(default_factory=Reactions, init=False)
 
     async def reconcile(self, hpa: HPA) -> str | None:
         """Reconcile an HPA once.
@@ -96,7 +80,7 @@ class Reconciler:
         Returns:
             The error of the reconciliation; None: it succeeded. It may have scaled despite an error.
         """
-        started = self._clock()
+        started = self.clock()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
         return await self._act(hpa, observed, decision, started=started)
@@ -120,10 +104,10 @@ class Reconciler:
         Returns:
             True if it was scaled up without an error.
         """
-        started = self._clock()
+        started = self.clock()
         try:
             async with asyncio.timeout(timeout):
-                observed = await self._observer.observe(hpa)
+                observed = await self.observer.observe(hpa)
         except TimeoutError:
             return False
         decision = self._decide_on(observed.observation)
@@ -135,7 +119,7 @@ class Reconciler:
         self, hpa: HPA, observed: Observed, decision: Decision, *, started: float, is_early: bool = False
     ) -> str | None:
         """Write what was decided, and return the error of the reconciliation."""
-        self._on_decision(hpa.key, decision.status.current_metrics != hpa.status.current_metrics)
+        self.on_decision(hpa.key, decision.status.current_metrics != hpa.status.current_metrics)
         # After all reads, during which another controller may have been detected.
         mode = self.mode_of(hpa)
 
@@ -144,9 +128,9 @@ class Reconciler:
         reaction = self._reactions.decided(decision, written_ms=self._now_ms() if written else None)
         decision = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
         # First, before anything can fail or be cancelled, since the scale may have been written.
-        self._histories.replace(hpa, decision.next_history)
+        self.histories.replace(hpa, decision.next_history)
         if mode is Mode.SHADOW:
-            self._shadow.add_decision(decision)
+            self.shadow.add_decision(decision)
         self._emit(hpa, decision.events)
         if mode is Mode.ACT and decision.new_status is not None:
             status_error = await self._update_status(hpa, decision.new_status)
@@ -155,13 +139,13 @@ class Reconciler:
         self._emit(hpa, decision.late_events)
 
         debug = _log.isEnabledFor(logging.DEBUG)
-        if debug or self._decisions.enabled:
+        if debug or self.decisions.enabled:
             record = build_record(decision, mode=mode, is_early=is_early, reaction=reaction)
-            self._decisions.add(record)
+            self.decisions.add(record)
             if debug:
                 _log.debug("%s: %s", hpa.key, with_sentence(record).sentence)
-        self._telemetry.decided(decision, metric_seconds=observed.seconds, seconds=self._clock() - started)
-        self._on_reconciled(decision, mode, decision.scale_to if written else None)
+        self.telemetry.decided(decision, metric_seconds=observed.seconds, seconds=self.clock() - started)
+        self.on_reconciled(decision, mode, decision.scale_to if written else None)
         return decision.error
 
     async def refuse(self, hpa: HPA) -> str:
@@ -170,7 +154,7 @@ class Reconciler:
         Returns:
             The error: what is invalid.
         """
-        started = self._clock()
+        started = self.clock()
         self._report_annotations(hpa)
         status, message = report_invalid_spec(hpa, self._now_ms())
         self._emit(hpa, [Event("Warning", INVALID_SPEC, message)])
@@ -178,7 +162,7 @@ class Reconciler:
             status_error = await self._update_status(hpa, status)
             if status_error is not None:
                 self._emit(hpa, [Event("Warning", "FailedUpdateStatus", status_error)])
-        self._telemetry.refused(hpa.key, seconds=self._clock() - started)
+        self.telemetry.refused(hpa.key, seconds=self.clock() - started)
         return message
 
     def changed(self, old: HPA | None, new: HPA) -> None:
@@ -193,7 +177,7 @@ class Reconciler:
         if mode is Mode.ACT:
             return
         monotonic_ms = self._monotonic_ms()
-        before = self._histories.of(new)
+        before = self.histories.of(new)
         # Without a reconciliation there is no history to add to.
         if before.recommendations and old is not None and old.uid == new.uid:
             after = record_foreign_scale(
@@ -205,33 +189,33 @@ class Reconciler:
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
-                self._histories.replace(new, after)
+                self.histories.replace(new, after)
         if mode is Mode.SHADOW:
-            self._shadow.add_status(new, monotonic_ms)
+            self.shadow.add_status(new, monotonic_ms)
 
     def stop_comparing(self, key: HPAKey) -> None:
         """Drop the comparisons of an HPA that has left shadow mode."""
-        self._shadow.remove(key)
-        self._telemetry.no_longer_compared(key)
+        self.shadow.remove(key)
+        self.telemetry.no_longer_compared(key)
 
     def forget(self, key: HPAKey) -> None:
         """Drop all state of an HPA that was deleted."""
-        self._histories.forget(key)
-        self._shadow.remove(key)
+        self.histories.forget(key)
+        self.shadow.remove(key)
         self._reported.pop(key, None)
         self._reactions.forget(key)
-        self._telemetry.forget(key)
-        self._decisions.remove(key)
+        self.telemetry.forget(key)
+        self.decisions.remove(key)
 
     def mode_of(self, hpa: HPA) -> Mode:
         """Return the effective mode of an HPA; `shadow` while another controller acts on it."""
         mode = self.configured_mode_of(hpa)
-        return Mode.SHADOW if mode is Mode.ACT and self._is_foreign(hpa.key) else mode
+        return Mode.SHADOW if mode is Mode.ACT and self.is_foreign(hpa.key) else mode
 
     def configured_mode_of(self, hpa: HPA) -> Mode:
         """Return the mode of an HPA by the process' mode and the HPA's annotation."""
         restriction = hpa.overrides.mode
-        return self._mode if restriction is None or not self._mode.allows(restriction) else restriction
+        return self.mode if restriction is None or not self.mode.allows(restriction) else restriction
 
     async def _decide(self, hpa: HPA) -> tuple[Observed, Decision]:
         """Observe and decide.
@@ -239,16 +223,16 @@ class Reconciler:
         A scale from the watch may be out of date. So the scale is read again for a decision to scale, and for the
         initial recommendation of a history.
         """
-        to_scale = needs_initial_recommendation(self._histories.of(hpa))
-        observed = await self._observer.observe(hpa, to_scale=to_scale)
+        to_scale = needs_initial_recommendation(self.histories.of(hpa))
+        observed = await self.observer.observe(hpa, to_scale=to_scale)
         decision = self._decide_on(observed.observation)
         if decision.scale_to is not None and not observed.may_scale:
-            observed = await self._observer.observe(hpa)
+            observed = await self.observer.observe(hpa)
             decision = self._decide_on(observed.observation)
         return observed, decision
 
     def _decide_on(self, observation: Observation) -> Decision:
-        history = self._histories.of(observation.hpa)
+        history = self.histories.of(observation.hpa)
         return decide(observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
@@ -256,7 +240,7 @@ class Reconciler:
         if decision.scale_to is None or observed.target is None:
             return None
         try:
-            await self._scales.write(observed.target, decision.scale_to)
+            await self.scales.write(observed.target, decision.scale_to)
         except ScaleWriteError as error:
             return str(error)
         hpa = observed.observation.hpa
@@ -276,7 +260,7 @@ class Reconciler:
         metadata = msgspec.Raw(hpa.metadata)
         obj = {"apiVersion": hpa.api_version, "kind": KIND, "metadata": metadata, "status": body}
         try:
-            await self._client.put(hpa.api.path(hpa.namespace, hpa.name, subresource="status"), obj)
+            await self.client.put(hpa.api.path(hpa.namespace, hpa.name, subresource="status"), obj)
         except (StatusError, KubeError) as error:
             return str(error)
         return None
@@ -284,14 +268,14 @@ class Reconciler:
     def _emit(self, hpa: HPA, events: Iterable[Event]) -> None:
         if self.mode_of(hpa) is not Mode.SHADOW:
             for event in events:
-                self._recorder.record(object_reference(hpa), event.type, event.reason, event.message)
+                self.recorder.record(object_reference(hpa), event.type, event.reason, event.message)
 
     def _report_annotations(self, hpa: HPA) -> None:
         """Log invalid annotations and emit an event for each, once until they change."""
         problems = hpa.overrides.problems
         restriction = hpa.overrides.mode
-        if restriction is not None and not self._mode.allows(restriction):
-            limit = f"this process runs with --mode={self._mode}, which an annotation can only restrict"
+        if restriction is not None and not self.mode.allows(restriction):
+            limit = f"this process runs with --mode={self.mode}, which an annotation can only restrict"
             problems = (*problems, f'annotation {PREFIX}mode: "{restriction}" is ignored: {limit}')
         if problems == self._reported.get(hpa.key, ()):
             return
@@ -301,10 +285,10 @@ class Reconciler:
             self._emit(hpa, [Event("Warning", "InvalidAnnotation", problem)])
 
     def _now_ms(self) -> int:
-        return round(self._wall_clock() * 1000)
+        return round(self.wall_clock() * 1000)
 
     def _monotonic_ms(self) -> int:
-        return round(self._clock() * 1000)
+        return round(self.clock() * 1000)
 
 
 def object_reference(hpa: HPA) -> ObjectReference:

@@ -94,13 +94,13 @@ class _Kind:
         await self._store.run()
 
 
+@dataclass(frozen=True, slots=True)
 class ScaleClient:
     """Reads and writes scales; without `workloads`, the scales that are known from a watch, all are read."""
 
-    def __init__(self, client: ThrottledClient, mapper: RestMapper, workloads: Workloads | None = None) -> None:
-        self._client = client
-        self._mapper = mapper
-        self._workloads = workloads
+    client: ThrottledClient
+    mapper: RestMapper
+    workloads: Workloads | None = None
 
     async def read(
         self, namespace: str, reference: CrossVersionObjectReference, *, to_write: bool = True
@@ -113,13 +113,13 @@ class ScaleClient:
         """
         group = reference.api_version.rpartition("/")[0]
         try:
-            mappings = await self._mapper.mappings_for_kind(group, reference.kind)
+            mappings = await self.mapper.mappings_for_kind(group, reference.kind)
         except (NoMatchError, StatusError, KubeError) as error:
             return ReadError(str(error), unknown_kind=True)
         mapping = mappings[0]
         path = mapping.path(quote(namespace, safe=""), quote(reference.name, safe=""), "scale")
-        if self._workloads is not None and not to_write:
-            known = self._workloads.scale(mapping, namespace, reference.name)
+        if self.workloads is not None and not to_write:
+            known = self.workloads.scale(mapping, namespace, reference.name)
             if known is not None:
                 return TargetScale(known, path, None)
         try:
@@ -163,10 +163,10 @@ class ScaleClient:
             raise ScaleWriteError(str(error)) from error
 
     async def _get(self, path: str) -> TargetScale:
-        body = await self._client.get(path)
+        body = await self.client.get(path)
         return TargetScale(parse_scale(body), path, body)
 
     async def _put(self, target: TargetScale, replicas: int) -> None:
         assert target.body is not None, "a scale from a watch is not written"
         spec = target.body.get("spec") or {}
-        await self._client.put(target.path, {**target.body, "spec": {**spec, "replicas": replicas}})
+        await self.client.put(target.path, {**target.body, "spec": {**spec, "replicas": replicas}})

@@ -11,6 +11,7 @@ import itertools
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -81,6 +82,7 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True):
     hpas: list[IndexEntry]
 
 
+@dataclass
 class DecisionLog:
     """Keeps the last decisions.
 
@@ -91,47 +93,39 @@ class DecisionLog:
         on_change: called when an HPA has a new record.
     """
 
-    def __init__(
-        self,
-        max_per_hpa: int,
-        *,
-        max_bytes: int = DEFAULTS.decisions.kept_bytes,
-        on_record: Callable[[bytes], None] | None = None,
-        on_change: Callable[[HPAKey], None] = lambda _: None,
-    ) -> None:
-        self._max_per_hpa = max_per_hpa
-        self._max_bytes = max_bytes
-        self._on_record = on_record
-        self._on_change = on_change
-        # By sequence number, oldest first. The wall clock may be set back, so times are not ordered.
-        # The desired replicas are beside the compressed record, because `index` returns those of all HPAs.
-        self._records: OrderedDict[int, tuple[HPAKey, bytes, int | None]] = OrderedDict()
-        # Lists, because even an empty deque takes 600 bytes.
-        self._numbers: dict[HPAKey, list[int]] = {}
-        self._added = 0
-        self._bytes = 0
+    max_per_hpa: int
+    max_bytes: int = field(default=DEFAULTS.decisions.kept_bytes, kw_only=True)
+    on_record: Callable[[bytes], None] | None = field(default=None, kw_only=True)
+    on_change: Callable[[HPAKey], None] = field(default=lambda _: None, kw_only=True)
+    _records: OrderedDict[int, tuple[HPAKey, bytes, int | None]] = field(default_factory=OrderedDict, init=False)
+    """By sequence number, oldest first: the wall clock may be set back, so times are not ordered. The desired replicas
+    are beside the compressed record, because `index` returns those of all HPAs."""
+    _numbers: dict[HPAKey, list[int]] = field(default_factory=dict, init=False)
+    """Lists, because even an empty deque takes 600 bytes."""
+    _added: int = field(default=0, init=False)
+    _bytes: int = field(default=0, init=False)
 
     @property
     def enabled(self) -> bool:
         """True if records are stored or passed on, and therefore must be built."""
-        return self._max_per_hpa > 0 or self._on_record is not None
+        return self.max_per_hpa > 0 or self.on_record is not None
 
     @property
     def keeps(self) -> bool:
         """True if records are stored."""
-        return self._max_per_hpa > 0
+        return self.max_per_hpa > 0
 
     def add(self, record: DecisionRecord) -> None:
         """Keep a record, and drop older ones beyond the limits."""
-        if self._on_record is not None:
-            self._on_record(msgspec.json.encode(with_sentence(record)))
-        if self._max_per_hpa > 0:
+        if self.on_record is not None:
+            self.on_record(msgspec.json.encode(with_sentence(record)))
+        if self.max_per_hpa > 0:
             self._keep(record)
 
     def restore(self, records: Iterable[DecisionRecord]) -> None:
         """Store the records of an earlier process, oldest first, of HPAs that have none."""
         known = set(self._numbers)
-        for record in records if self._max_per_hpa > 0 else ():
+        for record in records if self.max_per_hpa > 0 else ():
             if record.key not in known:
                 self._keep(record)
 
@@ -150,11 +144,11 @@ class DecisionLog:
         self._records[self._added] = key, data, record.desired_replicas
         numbers.append(self._added)
         self._bytes += len(data) + _ENTRY_BYTES
-        if len(numbers) > self._max_per_hpa:
+        if len(numbers) > self.max_per_hpa:
             self._drop(numbers[0])
-        while self._bytes > self._max_bytes:
+        while self._bytes > self.max_bytes:
             self._drop(next(iter(self._records)))
-        self._on_change(record.key)
+        self.on_change(record.key)
 
     def remove(self, key: HPAKey) -> None:
         """Drop all records of a deleted HPA."""

@@ -144,6 +144,7 @@ class HPAComparisons:
     """Our decisions that are not compared yet: time by the history's clock, time as text, and desired replicas."""
 
 
+@dataclass(kw_only=True)
 class ShadowComparer:
     """Compares the decisions on all HPAs in shadow mode.
 
@@ -153,18 +154,15 @@ class ShadowComparer:
         on_comparison: called with each comparison.
     """
 
-    def __init__(
-        self,
-        *,
-        sync_period: float,
-        config: Config,
-        on_comparison: Callable[[HPAKey, Comparison], None] = lambda _key, _comparison: None,
-    ) -> None:
-        self.window_ms: Final = round(sync_period * 1000 * _WINDOW_PERIODS)
+    sync_period: float
+    config: Config
+    on_comparison: Callable[[HPAKey, Comparison], None] = lambda _key, _comparison: None
+    _hpas: dict[HPAKey, HPAComparisons] = field(default_factory=dict, init=False)
+
+    @property
+    def window_ms(self) -> int:
         """An equal value agrees if it is at most this much earlier or later."""
-        self._config = config
-        self._on_comparison = on_comparison
-        self._hpas: dict[HPAKey, HPAComparisons] = {}
+        return round(self.sync_period * 1000 * _WINDOW_PERIODS)
 
     def add_status(self, hpa: HPA, now_ms: int) -> None:
         """Take the desired replicas from an HPA's status, which kube-controller-manager has written."""
@@ -199,7 +197,7 @@ class ShadowComparer:
     def _compared(self, hpa: HPA, now_ms: int) -> HPAComparisons:
         compared = self._hpas.get(hpa.key)
         if compared is None or compared.uid != hpa.uid:
-            compared = HPAComparisons(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, self._config))
+            compared = HPAComparisons(uid=hpa.uid, warm_ms=now_ms + _longest_window_ms(hpa, self.config))
             self._hpas[hpa.key] = compared
         return compared
 
@@ -225,7 +223,7 @@ class ShadowComparer:
             compared.differences.append(comparison)
         compared.last = comparison
         compared.counts[comparison.verdict] += 1
-        self._on_comparison(key, comparison)
+        self.on_comparison(key, comparison)
 
 
 def _within(theirs: Sequence[DesiredReplicas], start_ms: int, end_ms: int) -> list[DesiredReplicas]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.core.model import HPA, HPAKey
@@ -24,6 +25,7 @@ _IDLE_SECONDS: Final = 5.0
 """The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
 
 
+@dataclass(frozen=True, slots=True)
 class PageContext:
     """What all pages share.
 
@@ -33,10 +35,9 @@ class PageContext:
         templates: of the pages.
     """
 
-    def __init__(self, sources: Sources, access: NamespaceAccess, templates: Templates) -> None:
-        self.sources = sources
-        self.access = access
-        self.templates = templates
+    sources: Sources
+    access: NamespaceAccess
+    templates: Templates
 
     async def visible_hpa(self, user: User | None, key: HPAKey) -> HPA:
         """Return an HPA.

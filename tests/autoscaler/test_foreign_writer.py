@@ -77,11 +77,11 @@ class Detector(ForeignWriterDetector):
     """A detector with a clock that a test sets; calls are recorded."""
 
     def __init__(self, *, allowed: bool = False) -> None:
-        self.clock = Clock()
+        self.time = Clock()
         self.writes = 0
         self.released: list[HPAKey] = []
         super().__init__(
-            allowed=allowed, on_write=self._count, on_release=self.released.append, clock=lambda: self.clock.now
+            allowed=allowed, on_write=self._count, on_release=self.released.append, clock=lambda: self.time.now
         )
 
     def _count(self) -> None:
@@ -127,16 +127,16 @@ def test_a_process_that_does_not_act_only_records_the_time() -> None:
 def test_hpa_is_released_after_ten_minutes_with_an_outdated_status() -> None:
     detector, _ = seen(BEFORE, AFTER)
     detector.decided(WEB, True)
-    detector.clock.now += 400
+    detector.time.now += 400
     detector.changed(WEB, (LATER, KCM), acting=True)
     for _ in range(2):
         detector.decided(WEB, True)
-        detector.clock.now += 600
-    detector.clock.now -= 600
+        detector.time.now += 600
+    detector.time.now -= 600
     detector.decided(WEB, True)
     assert detector.is_foreign(WEB)
     assert detector.released == []
-    detector.clock.now += 1
+    detector.time.now += 1
     detector.decided(WEB, True)
     assert not detector.is_foreign(WEB)
     assert detector.released == [WEB]
@@ -148,7 +148,7 @@ def test_a_controller_that_has_nothing_to_write_is_not_gone() -> None:
     """While the metrics do not change it writes nothing, and scales all the same as soon as they do."""
     detector, _ = seen(BEFORE, AFTER)
     for outdated in (False, True, False, False):
-        detector.clock.now += 599
+        detector.time.now += 599
         detector.decided(WEB, outdated)
     assert detector.is_foreign(WEB)
     assert detector.problem is not None
@@ -157,7 +157,7 @@ def test_a_controller_that_has_nothing_to_write_is_not_gone() -> None:
 def test_an_hpa_without_decisions_is_not_released() -> None:
     """As by a standby, which takes over hours later."""
     detector, _ = seen(BEFORE, AFTER)
-    detector.clock.now += 7200
+    detector.time.now += 7200
     assert detector.is_foreign(WEB)
     detector.decided(WEB, True)
     assert detector.is_foreign(WEB)
@@ -183,7 +183,7 @@ def test_foreign_hpas_are_logged_again_after_there_were_none(caplog: pytest.LogC
     detector = Detector()
     for number in range(4):
         detector.changed(WEB, (f"2026-01-01T00:{number:02}:00Z", "k3s"), acting=True)
-        detector.clock.now += 700
+        detector.time.now += 700
     assert len(caplog.records) == 1
     assert "k3s writes the status of HPAs, too" in caplog.text
     assert "default/web" in caplog.text
