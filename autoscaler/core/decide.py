@@ -129,18 +129,6 @@ def decide(observation: Observation, history: History, now_ms: int, *, monotonic
     )
 
 
-def may_scale_up(observation: Observation, now_ms: int) -> bool:
-    """Return False if all metrics have values and none proposes more than the current replicas.
-
-    Then `decide` scales up at most to an earlier recommendation. This takes a fraction of its time.
-    """
-    scale = observation.scale
-    if observation.responses is None or not isinstance(scale, Scale):
-        return True
-    evaluations = _evaluate(observation, scale, _tolerances(observation), now_ms)
-    return any(each.proposal is None or each.proposal.replicas > scale.spec_replicas for each in evaluations)
-
-
 def _compute_replicas_for_metrics(
     decision: Decision, scale: Scale, problem: SelectorProblem | None, conditions: Conditions
 ) -> tuple[Decision, int | None, str]:
@@ -156,8 +144,9 @@ def _compute_replicas_for_metrics(
         event = Event("Warning", problem.event_reason, problem.error)
         return replace(decision, events=(event,), error=problem.error), None, ""
     current, history = scale.spec_replicas, decision.history
-    tolerance = _tolerances(decision.observation)
-    evaluations = _evaluate(decision.observation, scale, tolerance, decision.now_ms)
+    observation = decision.observation
+    tolerance = Tolerances.of(observation.hpa.spec.behavior, observation.config.tolerance)
+    evaluations = _evaluate(observation, scale, tolerance, decision.now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
     winner, proposed = _highest_proposal(evaluations)
     count = f"{len(failures)} invalid out of {len(evaluations)}"
@@ -172,7 +161,7 @@ def _compute_replicas_for_metrics(
         error=f"invalid metrics ({count}), first error is: {failures[0].error}" if failures else None,
         history=history,
     )
-    fallback = _fallback(decision.observation, failure_count)
+    fallback = _fallback(observation, failure_count)
     if fallback is not None and proposed < max(fallback.replicas, current):
         _set_compute_failed(conditions, failures[0], f"; {fallback.message}")
         reason = fallback.rescale_reason if fallback.replicas > current else ""
@@ -237,10 +226,6 @@ def _highest_proposal(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation |
         if each.proposal is not None and (most == 0 or each.proposal.replicas > most):
             winner, most = each, each.proposal.replicas
     return winner, most
-
-
-def _tolerances(observation: Observation) -> Tolerances:
-    return Tolerances.of(observation.hpa.spec.behavior, observation.config.tolerance)
 
 
 def _fallback(observation: Observation, failures: int) -> FallbackReplicas | None:

@@ -150,10 +150,13 @@ class Decision(Struct, frozen=True, kw_only=True):
     def is_early_scale_up(self) -> bool:
         """True if eager mode may apply this decision before the next sync: it scales up, and all metrics have values.
 
-        An HPA whose scaleUp has a stabilization window waits for its syncs. One recommendation more in that window
-        could hold a later, larger scale-up back.
+        What only an earlier recommendation calls for waits for the sync. So does an HPA whose scaleUp has a
+        stabilization window: one recommendation more in that window could hold a later, larger scale-up back.
         """
-        if self.scale_to is None or self.error is not None or self.scale_to <= (self.current_replicas or 0):
+        current, normalized = self.current_replicas or 0, self.normalized
+        if self.scale_to is None or self.error is not None or self.scale_to <= current:
+            return False
+        if normalized is not None and normalized.proposed_replicas <= current:
             return False
         behavior = self.observation.hpa.spec.behavior
         return behavior is None or not behavior.scale_up.stabilization_window_seconds

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from autoscaler.core.config import PREFIX, Mode
-from autoscaler.core.decide import conclude, decide, may_scale_up, status_not_stored
+from autoscaler.core.decide import conclude, decide, status_not_stored
 from autoscaler.core.decision import Decision, Event
 from autoscaler.core.history import needs_initial_recommendation, record_foreign_scale
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
@@ -87,8 +87,6 @@ class Reconciler:
 
     def evaluate(self, observation: Observation) -> Result:
         """Decide whether an HPA is to be reconciled before its sync is due."""
-        if not may_scale_up(observation, self._now_ms()):
-            return Result.NONE
         decision = self._decide_on(observation)
         if decision.error is not None:
             return Result.FAILED

@@ -15,32 +15,21 @@ from msgspec import structs
 
 from autoscaler.core.config import Config, Mode
 from autoscaler.core.decide import decide
-from autoscaler.core.history import History
+from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA, HPAKey
-from autoscaler.core.observation import Observation, Pod, ReadyCondition, Scale, ValuesResponse
+from autoscaler.core.observation import Observation, Pod, Scale, ValuesResponse
 from autoscaler.loop.eager import EagerEvaluator, Result
-from autoscaler.loop.histories import Histories
-from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
-from autoscaler.loop.pod_owners import PodIndex
-from autoscaler.loop.reconcile import Reconciler
-from autoscaler.loop.scales import ScaleClient
-from autoscaler.loop.selector_index import SelectorIndex
-from autoscaler.loop.telemetry import Telemetry
-from autoscaler.objects.hpa import track_hpa
-from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
-from autoscaler.records.shadow import ShadowComparer
 from autoscaler.settings import EagerSettings
 from kube.api.client import KubeClient
-from kube.api.mapping import RestMapper
 from kube.api.status import StatusError
-from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue, run_workers
 from tests.autoscaler.cluster import Cluster, running_cluster
 from tests.autoscaler.test_controller import NEVER, autoscaler
+from tests.autoscaler.test_reconcile import hpa, reconciler_of
 from tests.eventually import until
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
@@ -52,25 +41,6 @@ FLAGS = Config(tolerance=0.0, downscale_stabilization_ms=60_000)
 Load = Callable[[float], float | None]
 """The total of the metric at a time; None: it fails, HANGS: there is no response."""
 HANGS = -1.0
-
-
-def hpa(behavior: Any = None, name: str = "web", **annotations: str) -> HPA:
-    """An HPA that wants one replica for each 10 of `depth`."""
-    target = {"type": "AverageValue", "averageValue": "10"}
-    tracked = track_hpa(
-        {
-            "metadata": {"name": name, "namespace": "default", "uid": "u", "annotations": annotations},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "minReplicas": 1,
-                "maxReplicas": 40,
-                "metrics": [{"type": "External", "external": {"metric": {"name": "depth"}, "target": target}}],
-                "behavior": behavior,
-            },
-        }
-    )
-    assert tracked is not None
-    return tracked
 
 
 @dataclass
@@ -174,35 +144,15 @@ async def _simulate(
     run = Run(Api(lambda now: load(now - start), refuses_scales=refuses_scales))
     kube = cast("KubeClient", run.api)
     client = ThrottledClient(kube, TokenBucket(qps=0, burst=1))
-    pods: PodIndex = PodIndex()
-    ready = ReadyCondition(status="True", last_transition_ms=0)
-    pod = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running", ready=ready)
-    pods.apply(("default", "web-0"), None, pod)
-    scales = ScaleClient(client, RestMapper(kube))
-    metrics = MetricsClient(
-        resource=client,
-        custom=client,
-        external=client,
-        mapper=RestMapper(kube),
-        version_seconds=SYNC,
-    )
-    selectors: SelectorIndex = SelectorIndex()
-    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=selectors, config=FLAGS)
-    histories = Histories()
     queue: WorkQueue[HPAKey] = WorkQueue(tick=0.1, clock=clock)
-    reconciler = Reconciler(
-        observer=observer,
-        scales=scales,
-        client=client,
-        recorder=EventRecorder(client, component="test"),
-        telemetry=Telemetry(),
-        histories=histories,
-        decisions=DecisionLog(1000),
-        shadow=ShadowComparer(sync_period=SYNC, config=FLAGS, on_comparison=lambda *_: None),
+    reconciler = reconciler_of(
+        client,
+        kube,
+        FLAGS,
         wall_clock=lambda: START + clock(),
         clock=clock,
-        on_reconciled=lambda *reconciled: evaluator.decided(*reconciled) if eager else None,
     )
+    histories = reconciler.histories
 
     async def scale_up_early(_: HPA) -> bool:
         before, writes = histories.changes, len(run.api.scale_writes)
@@ -217,7 +167,7 @@ async def _simulate(
     evaluator = EagerEvaluator(
         hpa=lambda _: given_hpa,
         is_eager=lambda _: True,
-        observer=observer,
+        observer=reconciler.observer,
         evaluate=reconciler.evaluate,
         scale_up=scale_up_early,
         on_evaluation=lambda _: None,
@@ -225,6 +175,9 @@ async def _simulate(
         settings=EagerSettings(),
         clock=clock,
     )
+
+    if eager:
+        reconciler.on_reconciled = evaluator.decided
 
     async def sync(key: HPAKey) -> None:
         run.syncs.append(round(clock() - start, 1))
@@ -285,8 +238,8 @@ def test_only_scale_ups_are_early_and_there_are_never_fewer_replicas(
     behavior: Any, levels: list[tuple[float | None, float]]
 ) -> None:
     """For any load and rules: syncs are when they would be without, and only scale-ups happen between them."""
-    off = simulate(hpa(behavior), steps(levels), eager=False)
-    on = simulate(hpa(behavior), steps(levels), eager=True)
+    off = simulate(hpa(behavior=behavior), steps(levels), eager=False)
+    on = simulate(hpa(behavior=behavior), steps(levels), eager=True)
     assert on.syncs == off.syncs
     assert on.changes_between_syncs == 0
     assert all(at in on.syncs for at, _, _ in on.scale_downs)
@@ -298,8 +251,8 @@ def test_only_scale_ups_are_early_and_there_are_never_fewer_replicas(
 @given(levels=st.lists(st.tuples(st.integers(0, 300), st.floats(SYNC + 1, 60.0)), min_size=2, max_size=5))
 def test_scale_downs_are_the_same_if_syncs_see_every_level(levels: list[tuple[float, float]]) -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Percent", "value": 2000, "periodSeconds": 15}]}}
-    off = simulate(hpa(behavior), steps(levels), eager=False, seconds=150)
-    on = simulate(hpa(behavior), steps(levels), eager=True, seconds=150)
+    off = simulate(hpa(behavior=behavior), steps(levels), eager=False, seconds=150)
+    on = simulate(hpa(behavior=behavior), steps(levels), eager=True, seconds=150)
     assert on.scale_downs == off.scale_downs
 
 
@@ -323,8 +276,26 @@ def test_evaluations_read_only_the_metric() -> None:
 def test_an_hpa_with_a_window_for_scaling_up_waits_for_its_syncs() -> None:
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 20}}
     load = steps([(20, 17.3), (80, 60)])
-    on, off = (simulate(hpa(behavior), load, eager=eager, seconds=60) for eager in (True, False))
+    on, off = (simulate(hpa(behavior=behavior), load, eager=eager, seconds=60) for eager in (True, False))
     assert on.api.scale_writes == off.api.scale_writes != []
+
+
+@pytest.mark.parametrize(("depth", "is_early"), [(50, True), (40, False)])
+def test_a_scale_up_that_only_an_earlier_recommendation_calls_for_waits_for_its_sync(
+    depth: int, is_early: bool
+) -> None:
+    """There were 8 replicas a minute ago, and 4 since `kubectl scale`."""
+    now_ms = round(START * 1000)
+    observation = Observation(
+        hpa=hpa(),
+        scale=Scale(spec_replicas=4, status_replicas=4, selector="app=web"),
+        pods=(Pod(name="web-0", namespace="default", labels={}, phase="Running"),),
+        responses=(ValuesResponse(values=(1000 * depth,)),),
+    )
+    history = History(recommendations=(Recommendation(8, now_ms - 60_000),))
+    decision = decide(observation, history, now_ms)
+    assert decision.scale_to == 8
+    assert decision.is_early_scale_up is is_early
 
 
 def test_evaluations_that_fail_wait_up_to_a_sync_period() -> None:
@@ -359,6 +330,7 @@ async def evaluated(
     load: int,
     scale_up: Callable[[HPA], Awaitable[bool]],
     stop: asyncio.Event,
+    on_refresh: Callable[[EagerEvaluator, HPA], None] = lambda _evaluator, _hpa: None,
 ) -> Counter[str]:
     """Evaluate HPAs of two replicas until `stop` is set; return how often by namespace."""
     counts: Counter[str] = Counter()
@@ -369,6 +341,7 @@ async def evaluated(
     class Metrics:
         async def refresh(self, given_hpa: HPA, before: Observation) -> Observation:
             counts[given_hpa.namespace] += 1
+            on_refresh(evaluator, given_hpa)
             return before
 
     evaluator = EagerEvaluator(
@@ -406,21 +379,24 @@ async def test_a_scale_up_in_flight_is_finished_at_the_end() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_hpa_that_is_deleted_during_its_evaluation_is_not_scaled() -> None:
-    class DeletedOnceRead(dict[HPAKey, HPA]):
-        def get(self, key: HPAKey, _: object = None) -> Any:
-            return self.pop(key, None)
+async def test_an_hpa_that_is_deleted_during_its_evaluation_is_not_scaled_and_others_are() -> None:
+    scaled, stop = Counter[str](), asyncio.Event()
+    asyncio.get_running_loop().call_later(3.5, stop.set)
+    web, too, other = (hpa(name=name) for name in ("web", "too", "other"))
+    hpas = {each.key: each for each in (web, too, other)}
 
-    scaled, stop = [], asyncio.Event()
-    asyncio.get_running_loop().call_later(3, stop.set)
+    def delete(evaluator: EagerEvaluator, given: HPA) -> None:
+        if given is web:
+            del hpas[web.key], hpas[too.key]
+            for _ in range(2):  # as its change is seen, and when its sync is due
+                evaluator.forget(web.key)
 
     async def scale_up(given: HPA) -> bool:
-        scaled.append(given.key)
+        scaled[given.name] += 1
         return True
 
-    hpas = DeletedOnceRead({hpa().key: hpa()})
-    assert await evaluated(hpas, pods=lambda _: 2, load=80, scale_up=scale_up, stop=stop) == {"default": 1}
-    assert scaled == []
+    await evaluated(hpas, pods=lambda _: 2, load=80, scale_up=scale_up, stop=stop, on_refresh=delete)
+    assert scaled == {"other": 3}
 
 
 @pytest.mark.looptime
@@ -477,25 +453,6 @@ async def test_an_eager_hpa_is_scaled_up_without_a_sync(tmp_path: Path) -> None:
             assert cluster.replicas("plain") == 1
             await annotate(cluster, "plain", "true")
             await until(lambda: cluster.replicas("plain") == 2)
-
-
-async def test_an_hpa_that_is_deleted_during_its_evaluation_ends_nothing_else(tmp_path: Path) -> None:
-    options = Options(eager=True, sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)
-    async with running_cluster(tmp_path) as cluster:
-        for name in ("web", "next"):
-            cluster.add_deployment(name, replicas=1)
-        cluster.add_hpa("web")
-        async with autoscaler(cluster, options):
-            await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
-            cluster.metrics.held, before = asyncio.Event(), cluster.metrics.requests
-            await until(lambda: cluster.metrics.requests > before)
-            await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
-            cluster.add_hpa("next")
-            await until(lambda: cluster.metrics.requests > before + 1)  # so the deletion has been seen
-            cluster.metrics.held.set()
-            await until(lambda: cluster.condition("next", "ScalingActive") == ("True", "ValidMetricFound"))
-            cluster.metrics.value = "20"
-            await until(lambda: cluster.replicas("next") == 2)
 
 
 async def annotate(cluster: Cluster, name: str, eager: str) -> None:

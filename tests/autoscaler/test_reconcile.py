@@ -55,11 +55,17 @@ class WallClock:
 
 
 def hpa(
-    *, uid: str = "u-1", metric_type: str = "External", status: Any = None, behavior: Any = None, **annotations: str
+    *,
+    name: str = "web",
+    uid: str = "u-1",
+    metric_type: str = "External",
+    status: Any = None,
+    behavior: Any = None,
+    **annotations: str,
 ) -> HPA:
     """An HPA that wants one replica for each 10 of `depth`; `annotations` are ours, with _ for -."""
     ours = {f"milliscale.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
-    metadata = {"name": "web", "namespace": "default", "uid": uid, "resourceVersion": "1", "annotations": ours}
+    metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": "1", "annotations": ours}
     target = {"type": "AverageValue", "averageValue": "10"}
     tracked = track_hpa(
         {
@@ -67,7 +73,7 @@ def hpa(
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "minReplicas": 1,
-                "maxReplicas": 20,
+                "maxReplicas": 40,
                 "metrics": [{"type": metric_type, "external": {"metric": {"name": "depth"}, "target": target}}],
                 "behavior": behavior,
             },
@@ -76,6 +82,30 @@ def hpa(
     )
     assert tracked is not None
     return tracked
+
+
+def reconciler_of(client: ThrottledClient, kube: KubeClient, config: Config = FLAGS, **parts: Any) -> Reconciler:
+    """A reconciler of HPAs whose target has one pod, with other parts than the usual."""
+    ready = ReadyCondition(status="True", last_transition_ms=0)
+    web = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running", ready=ready)
+    pods: PodIndex = PodIndex()
+    pods.apply(("default", "web-0"), None, web)
+    mapper = RestMapper(kube)
+    scales = ScaleClient(client, mapper)
+    metrics = MetricsClient(resource=client, custom=client, external=client, mapper=mapper, version_seconds=15)
+    usual = {
+        "recorder": EventRecorder(client, component="horizontal-pod-autoscaler"),
+        "telemetry": Telemetry(),
+        "decisions": DecisionLog(1000),
+        "shadow": ShadowComparer(sync_period=15, config=config),
+    }
+    return Reconciler(
+        observer=Observer(scales=scales, metrics=metrics, pods=pods, selectors=SelectorIndex(), config=config),
+        scales=scales,
+        client=client,
+        histories=Histories(),
+        **{**usual, **parts},
+    )
 
 
 def scaled_to(api: ScriptedApi, replicas: int) -> None:
@@ -133,21 +163,11 @@ def reconciler(
     scaled_to(api, 2)
     api.on("PUT", SCALE, {})
     api.on("PUT", STATUS, {})
-    pods = PodIndex()
-    ready = ReadyCondition(status="True", last_transition_ms=0)
-    web = Pod(name="web-0", namespace="default", labels={"app": "web"}, phase="Running", ready=ready)
-    pods.apply(("default", "web-0"), None, web)
-    mapper = RestMapper(kube)
-    scales = ScaleClient(client, mapper)
-    metrics = MetricsClient(resource=client, custom=client, external=client, mapper=mapper, version_seconds=15)
-    observer = Observer(scales=scales, metrics=metrics, pods=pods, selectors=SelectorIndex(), config=FLAGS)
-    return Reconciler(
-        observer=observer,
-        scales=scales,
-        client=client,
+    return reconciler_of(
+        client,
+        kube,
         recorder=recorder,
         telemetry=telemetry,
-        histories=Histories(),
         decisions=decisions,
         shadow=shadow,
         wall_clock=clock,
