@@ -30,8 +30,8 @@ def clamp_int32(number: float) -> int:
 
 def divide(dividend: int, divisor: int) -> int:
     """Return the 64-bit quotient, truncated towards zero."""
-    quotient = abs(dividend) // abs(divisor)
-    return int64(quotient if (dividend < 0) == (divisor < 0) else -quotient)
+    quotient, rest = divmod(dividend, divisor)
+    return int64(quotient + 1 if rest and quotient < 0 else quotient)
 
 
 def total(values: Iterable[int]) -> int:

@@ -103,10 +103,6 @@ def has_object_or_external_metrics(hpa: HPA) -> bool:
 
 def parse_selector(text: str) -> LabelSelector | SelectorProblem:
     """Parse the selector of a scale. Upstream: podautoscaler.validateAndParseSelector."""
-    return _cached_selector(text) if len(text) <= _LONGEST_CACHED_SELECTOR else _parse_selector(text)
-
-
-def _parse_selector(text: str) -> LabelSelector | SelectorProblem:
     if not text:
         return SelectorProblem(
             event_reason="SelectorRequired",
@@ -114,6 +110,10 @@ def _parse_selector(text: str) -> LabelSelector | SelectorProblem:
             condition_message="the HPA target's scale is missing a selector",
             error="selector is required",
         )
+    return _cached_selector(text) if len(text) <= _LONGEST_CACHED_SELECTOR else _parse_selector(text)
+
+
+def _parse_selector(text: str) -> LabelSelector | SelectorProblem:
     try:
         return LabelSelector.parse(text)
     except SelectorError as error:

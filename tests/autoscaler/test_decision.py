@@ -25,6 +25,7 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.core.preconditions import FetchMetrics, next_read, parse_selector
 from kube.values.selectors import LabelSelector
 from tests.autoscaler.simulated_cluster import (
     NOW,
@@ -121,17 +122,54 @@ def test_target_scaled_to_0_by_hand_disables_scaling() -> None:
     assert simulated.hpa.status.current_metrics == ()
 
 
-def test_missing_selector_forbids_scaling() -> None:
+# Longer than the selectors whose parsed form is cached.
+INVALID_SELECTOR = "=" + "a" * 1024
+NOT_CONVERTED = (
+    "couldn't convert selector into a corresponding internal selector object: "
+    "found '=', expected: !, identifier, or 'end of string'"
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "event", "message"),
+    [
+        (
+            "",
+            Event("Warning", "SelectorRequired", "selector is required"),
+            "the HPA target's scale is missing a selector",
+        ),
+        (INVALID_SELECTOR, Event("Warning", "InvalidSelector", NOT_CONVERTED), NOT_CONVERTED),
+    ],
+    ids=["missing", "invalid"],
+)
+def test_scale_without_a_usable_selector_forbids_scaling(selector: str, event: Event, message: str) -> None:
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
-    simulated.scale = Scale(spec_replicas=2, status_replicas=2, selector="")
+    simulated.scale = Scale(spec_replicas=2, status_replicas=2, selector=selector)
     outcome = simulated.reconcile()
     assert simulated.reads == ["ReadScale"]
-    assert outcome.events == (Event("Warning", "SelectorRequired", "selector is required"),)
-    assert simulated.reasons()["ScalingActive"] == "-InvalidSelector"
+    assert outcome.events == (event,)
+    [condition] = (each for each in simulated.hpa.status.conditions if each.type == "ScalingActive")
+    assert (condition.status, condition.reason, condition.message) == ("False", "InvalidSelector", message)
+
+
+@pytest.mark.parametrize(("length", "cached"), [(1024, True), (1025, False)])
+def test_only_short_selectors_are_cached(length: int, cached: bool) -> None:
+    text = "=" * length
+    assert (parse_selector(text) is parse_selector(text)) is cached
+
+
+def test_valid_metrics_are_fetched_for_the_selector() -> None:
+    observation = Observation(
+        hpa=hpa(pods_metric(100), MetricSpec("Near")),
+        scale=Scale(spec_replicas=2, status_replicas=2, selector="app=web"),
+        pods=(),
+    )
+    assert next_read(observation) == FetchMetrics((True, False), LabelSelector.parse("app=web"))
 
 
 def test_ambiguous_selector_forbids_scaling() -> None:
-    others = {"default/front": LabelSelector.parse("app"), "default/back": LabelSelector.parse("app=back")}
+    selectors = {"default/front": "app", "default/web": "app=web", "default/back": "app=back"}
+    others = {name: LabelSelector.parse(text) for name, text in selectors.items()}
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=2, others=others)
     outcome = simulated.reconcile()
     assert simulated.reads == ["ReadScale", "ListPods"]

@@ -13,21 +13,6 @@ def history(replicas: int, time_ms: int = NOW) -> History:
     return History(recommendations=(Recommendation(replicas, time_ms),))
 
 
-def test_an_hpa_created_again_with_the_same_name_has_no_history() -> None:
-    histories = Histories()
-    histories.replace(WEB, history(3))
-    assert histories.of(WEB) == history(3)
-    assert histories.of(replace(WEB, uid="second")) == History()
-
-
-def test_forgotten_history_is_empty() -> None:
-    histories = Histories()
-    histories.replace(WEB, history(3))
-    histories.forget(WEB.key)
-    assert histories.of(WEB) == History()
-    assert len(histories) == 0
-
-
 def test_history_with_the_latest_entry_wins() -> None:
     histories = Histories()
     histories.replace(WEB, history(3, NOW))
@@ -45,24 +30,6 @@ def test_history_is_incomplete_after_another_leader_may_have_acted() -> None:
     assert histories.of(WEB) == replace(history(3), complete=False)
     histories.restore({WEB.key: HistoryEntry("first", history(4, NOW + 1))})
     assert histories.of(WEB) == history(4, NOW + 1), "unless the other says that it is"
-
-
-def test_each_change_is_counted_and_a_look_is_none() -> None:
-    histories = Histories()
-    seen = [histories.changes]
-    histories.replace(WEB, history(3))
-    seen.append(histories.changes)
-    histories.forget(WEB.key)
-    seen.append(histories.changes)
-    histories.restore({WEB.key: HistoryEntry("first", history(3))})
-    seen.append(histories.changes)
-    histories.restore({})
-    seen.append(histories.changes)
-    assert len(set(seen)) == len(seen)
-    histories.of(WEB)
-    histories.snapshot()
-    histories.restore({WEB.key: HistoryEntry("first", history(3))})
-    assert histories.changes == seen[-1]
 
 
 def test_a_snapshot_does_not_change_any_more() -> None:

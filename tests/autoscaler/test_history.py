@@ -10,8 +10,9 @@ from autoscaler.core.history import (
     ScaleEvent,
     record_foreign_scale,
     record_initial_recommendation,
+    store_scale_event,
 )
-from autoscaler.core.model import Behavior, Status
+from autoscaler.core.model import Behavior, ScalingRules, Status
 from tests.autoscaler.simulated_cluster import (
     NOW,
     SimulatedCluster,
@@ -94,6 +95,19 @@ def test_following_controller_has_the_history_of_the_acting_one() -> None:
     assert following.scale_down_events
 
 
+@pytest.mark.parametrize(
+    ("limits", "period_ms"),
+    [(rules(some_pods(4, 15), percent(10, 60)), 60_000), (rules(), 0)],
+    ids=["the longest period", "no policies"],
+)
+def test_slot_of_an_event_that_no_policy_counts_is_used_again(limits: ScalingRules, period_ms: int) -> None:
+    old = ScaleEvent(1, NOW - period_ms - 1), ScaleEvent(1, NOW - period_ms)
+    after = store_scale_event(
+        History(scale_up_events=old), behavior=behavior(up=limits), previous_replicas=1, new_replicas=3, now_ms=NOW
+    )
+    assert after.scale_up_events == (ScaleEvent(2, NOW), old[1])
+
+
 # --- history that was saved before its process ended ---------------------------------------------------------------
 
 SAVED = History(
@@ -121,6 +135,7 @@ def test_incomplete_history_is_seeded_with_current_replicas() -> None:
 def test_missing_last_scale_is_taken_from_the_status() -> None:
     scaled = Status(current_replicas=1, desired_replicas=3, last_scale_ms=NOW - 5_000)
     assert seeded(SAVED, scaled).scale_up_events == (*SAVED.scale_up_events, ScaleEvent(2, NOW - 4_001))
+    assert seeded(History(complete=False), scaled).scale_up_events == (ScaleEvent(2, NOW - 4_001),)
 
 
 def test_stored_scale_is_not_added_again() -> None:

@@ -1,13 +1,17 @@
 """The status as JSON in the canonical form of the API server, and the line under TARGETS as kubectl shows it."""
 
+import time
 from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from autoscaler.core.metrics import metric_quantity
 from autoscaler.core.model import (
+    HPA,
+    Condition,
     ContainerResourceMetric,
     CrossVersionObjectReference,
     ExternalMetric,
@@ -23,7 +27,7 @@ from autoscaler.core.model import (
     Status,
 )
 from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
-from autoscaler.core.status import status_json, targets_line
+from autoscaler.core.status import report_invalid_spec, rfc3339, status_json, targets_line
 from autoscaler.objects.hpa import parse_hpa
 from tests.autoscaler.simulated_cluster import NOW, quantity
 
@@ -98,6 +102,7 @@ def metric(kind: str, target: JSON, current: JSON | None = None) -> tuple[Metric
     [
         ("Resource", {"averageUtilization": 80}, {"averageUtilization": 50, "averageValue": "40m"}, "cpu: 50%/80%"),
         ("Resource", {"averageUtilization": 80}, None, "cpu: <unknown>/80%"),
+        ("Resource", {}, {"averageUtilization": 50}, "cpu: 50%/<auto>"),
         ("ContainerResource", {"averageValue": "100m"}, {"averageValue": "40m"}, "cpu: 40m/100m"),
         ("Pods", {"averageValue": "10"}, {"averageValue": "20"}, "20/10"),
         ("Object", {"value": "10"}, {"value": "20"}, "20/10"),
@@ -113,4 +118,30 @@ def test_each_kind_of_metric(kind: str, target: dict[str, Any], current: dict[st
 def test_two_are_shown_and_the_others_counted() -> None:
     spec, status = metric("Pods", {"averageValue": "10"}, {"averageValue": "20"})
     assert targets_line([spec] * 2, [status] * 2) == "20/10, 20/10"
-    assert targets_line([spec] * 4, [status]) == "20/10, <unknown>/10 + 2 more..."
+    assert targets_line([spec] * 3, [status]) == "20/10, <unknown>/10 + 1 more..."
+
+
+@pytest.mark.parametrize("generation", [0, 7])
+def test_invalid_spec_changes_one_condition(generation: int) -> None:
+    conditions = tuple(
+        Condition(type=kind, status="True", reason="Old", message="old", last_transition_ms=NOW - 1000)
+        for kind in ("AbleToScale", "ScalingActive")
+    )
+    before = Status(current_replicas=2, desired_replicas=3, conditions=conditions, observed_generation=generation or 5)
+    hpa = HPA(namespace="shop", name="web", problem="spec.x: no", generation=generation, status=before)
+    message = "the HPA is left alone, because its spec is not valid: spec.x: no"
+    invalid = Condition(
+        type="ScalingActive", status="False", reason="InvalidSpec", message=message, last_transition_ms=NOW
+    )
+    after = replace(before, conditions=(conditions[0], invalid), observed_generation=generation or None)
+    assert report_invalid_spec(hpa, NOW) == (after, message)
+    assert report_invalid_spec(replace(hpa, status=after), NOW + 1000) == (None, message)
+
+
+def test_times_are_utc_wherever_the_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        text = rfc3339(NOW)
+    time.tzset()
+    assert text == rfc3339(NOW)
