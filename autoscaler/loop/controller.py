@@ -45,7 +45,7 @@ from autoscaler.records.decision_log import DecisionLog, uncompressed
 from autoscaler.records.metric_lookup import MetricNames, adapter_explanation
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
-from autoscaler.ui.history import History
+from autoscaler.ui.history import PrometheusHistory
 from autoscaler.ui.sources import Changes, Sources, WhatIf
 from kube.aio.fairness import enter_namespace
 from kube.aio.tasks import done_before
@@ -256,7 +256,7 @@ class Controller:
             metric_names=MetricNames(self._client.get),
             explain_metric=partial(adapter_explanation, self._client),
             adapter_ui_url=self._options.adapter_ui_url,
-            history=None if self._options.prometheus_url is None else History(self._options.prometheus_url),
+            history=None if self._options.prometheus_url is None else PrometheusHistory(self._options.prometheus_url),
         )
         return pages_served(
             sources,

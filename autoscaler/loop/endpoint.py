@@ -15,8 +15,8 @@ at most a quarter of the time.
 
 The debug pages show pods, metrics and errors of every namespace. So by default they are only for connections from
 inside the pod (`kube.serving.local`). `kubectl port-forward` makes such a connection, for which the API server requires
-the right to create `pods/portforward`. A proxy container that connects to a loopback address for others makes these
-look the same: then disable the pages.
+the right to create `pods/portforward`. With a proxy container that connects to a loopback address for others, these
+cannot be distinguished: then disable the pages.
 """
 
 from __future__ import annotations

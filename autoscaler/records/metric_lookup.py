@@ -2,7 +2,7 @@
 
 Similar names are in the discovery of the metrics APIs, so beside any adapter: it is part of the API and readable for
 all users. The origin is what milliscale's adapter explains at /debug/metrics, read through the API server, which
-forwards that path below the metrics APIs: so nobody needs to know the adapter's address or CA. The adapter reviews the
+forwards that path below the metrics APIs: so the adapter's address and CA are not needed. The adapter reviews the
 right to `get` it for the user that the API server has authenticated.
 """
 

@@ -70,7 +70,7 @@ class _Response(msgspec.Struct):
     error: str = ""
 
 
-class History:
+class PrometheusHistory:
     """Draws the history of HPAs; `url` is that of a Prometheus, `clock` in seconds since the epoch.
 
     A range of an HPA is queried at most once per point of its charts, for all users together.

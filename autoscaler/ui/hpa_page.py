@@ -37,7 +37,7 @@ PAGE_SIZE: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class DecisionQuery:
     """Which decisions the list shows: the newest ones that fulfil the conditions.
 
     Attributes:
@@ -51,7 +51,7 @@ class Selection:
     before: str = ""
 
     @classmethod
-    def parse(cls, query: Query) -> Selection:
+    def parse(cls, query: Query) -> DecisionQuery:
         """Return the selection of a request."""
         return cls(
             scaling_only=query.get("show") == "scaling", decision=query.get("decision"), before=query.get("before")
@@ -117,7 +117,7 @@ class HPAPage(HPAsPage):
         super().__init__(context, request, only=key)
         self._charts = charts
         self._key = key
-        self._selection = Selection.parse(request.query)
+        self._selection = DecisionQuery.parse(request.query)
         self._show = "scaling" if self._selection.scaling_only else ""
         self._with_list = request.query.get("list") != "no"
         self._range = request.query.get("range") if request.query.get("range") in RANGES else ""

@@ -14,7 +14,7 @@ from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.settings import DEFAULTS, WhatIfSettings
-from autoscaler.ui.history import History
+from autoscaler.ui.history import PrometheusHistory
 from kube.web.explanation import Explanation
 
 
@@ -158,5 +158,5 @@ class Sources:
     what_if_settings: WhatIfSettings = DEFAULTS.what_if
     metric_names: MetricNames | None = None
     adapter_ui_url: str | None = None
-    history: History | None = None
+    history: PrometheusHistory | None = None
     problem: Callable[[], str | None] = lambda: None

@@ -14,7 +14,7 @@ from playwright.async_api import Page, ViewportSize, expect
 
 from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
-from autoscaler.ui.history import History
+from autoscaler.ui.history import PrometheusHistory
 from autoscaler.ui.hpa_page import PAGE_SIZE
 from kube.web.explanation import Example, Explanation
 from tests.autoscaler.simulated_cluster import SimulatedCluster, external_metric, hpa, pods_metric
@@ -158,7 +158,7 @@ async def test_promql_behind_a_misspelled_metric_is_two_clicks_from_the_list(tab
 
 async def test_charts_of_a_day_come_from_prometheus_and_stay_with_a_new_decision(tab: Tab) -> None:
     async with prometheus_served(query_range([2.0] * 200 + [6.0] * 41)) as prometheus:
-        controller = Controller(history=History(prometheus, clock=lambda: 1_767_571_200.0))
+        controller = Controller(history=PrometheusHistory(prometheus, clock=lambda: 1_767_571_200.0))
         cluster = SimulatedCluster(hpa(pods_metric(100)), replicas=3)
         controller.reconcile(cluster, 100)
         async with serve(controller.pages) as url:

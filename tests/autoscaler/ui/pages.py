@@ -19,7 +19,7 @@ from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
-from autoscaler.ui.history import History
+from autoscaler.ui.history import PrometheusHistory
 from autoscaler.ui.pages import UIPages
 from autoscaler.ui.sources import Changes, Sources, WhatIf, WhatIfError
 from kube.security.authentication import User
@@ -46,7 +46,7 @@ class Controller:
     problem: str | None = None
     metric_names: MetricNames | None = None
     adapter_ui_url: str = ""
-    history: History | None = None
+    history: PrometheusHistory | None = None
     explain_metric: Callable[[Mapping[str, str]], Awaitable[Explanation]] = field(default_factory=AsyncMock)
     what_if: Callable[..., object] = no_what_if
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess(None))

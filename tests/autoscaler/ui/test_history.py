@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from autoscaler.core.model import MILLISCALE, HPAKey
-from autoscaler.ui.history import History
+from autoscaler.ui.history import PrometheusHistory
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.autoscaler.simulated_cluster import SimulatedCluster, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller, Document
@@ -75,7 +75,7 @@ def ranges(page: Document) -> dict[str, bool]:
 
 
 async def test_charts_are_those_of_the_chosen_time_in_prometheus(prometheus: PrometheusServer) -> None:
-    controller = Controller(history=History(prometheus.url, clock=lambda: NOW + 7.0))
+    controller = Controller(history=PrometheusHistory(prometheus.url, clock=lambda: NOW + 7.0))
     controller.add(hpa(pods_metric(100)))
     hour = await controller.html(*WEB, range="1h")
     assert ranges(hour) == {"Kept decisions": False, "1 h": True, "6 h": False, "1 d": False, "1 w": False}
@@ -92,7 +92,7 @@ async def test_charts_are_those_of_the_chosen_time_in_prometheus(prometheus: Pro
 
 
 async def test_history_stands_in_for_decisions_that_a_new_process_does_not_have(prometheus: PrometheusServer) -> None:
-    controller = Controller(history=History(prometheus.url, clock=lambda: NOW))
+    controller = Controller(history=PrometheusHistory(prometheus.url, clock=lambda: NOW))
     simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=3)
     controller.add(simulated.hpa)
     assert ranges(await controller.html(*WEB))["1 h"]
@@ -133,7 +133,7 @@ async def test_page_says_why_there_is_no_history_and_requests_it_once(response: 
         return web.Response(status=response.status, body=response.body, headers=response.headers)
 
     async with served(respond) as url:
-        controller = Controller(history=History(url, clock=lambda: NOW))
+        controller = Controller(history=PrometheusHistory(url, clock=lambda: NOW))
         controller.add(hpa())
         assert why in notice(await controller.html(*WEB, range="1d"))
         await controller.html(*WEB, range="1d")
@@ -142,7 +142,7 @@ async def test_page_says_why_there_is_no_history_and_requests_it_once(response: 
 
 
 async def test_prometheus_that_is_away_leaves_the_rest_of_the_page() -> None:
-    controller = Controller(history=History("http://ann:secret@127.0.0.1:1", clock=lambda: NOW))
+    controller = Controller(history=PrometheusHistory("http://ann:secret@127.0.0.1:1", clock=lambda: NOW))
     controller.reconcile(SimulatedCluster(hpa(pods_metric(100)), replicas=3), 50)
     page = await controller.html(*WEB, range="6h")
     reached = (
@@ -154,7 +154,7 @@ async def test_prometheus_that_is_away_leaves_the_rest_of_the_page() -> None:
 
 
 async def test_hpa_of_the_own_kind_is_not_in_kube_state_metrics() -> None:
-    controller = Controller(history=History("http://127.0.0.1:1", clock=lambda: NOW))
+    controller = Controller(history=PrometheusHistory("http://127.0.0.1:1", clock=lambda: NOW))
     key = HPAKey("default", "web", MILLISCALE.group)
     controller.hpas[key] = hpa()
     page = await controller.html(*WEB, group=MILLISCALE.group, range="1h")
