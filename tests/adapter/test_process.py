@@ -1,4 +1,4 @@
-"""The adapter as a process: reloaded rules, merged queries, forwarded metrics, and the shutdown delay."""
+"""The adapter as a process: reloaded rules, a start without other servers, and the shutdown delay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
-from playground.prometheus import PrometheusServer
 from tests.adapter.metrics_env import RESOURCES
 from tests.adapter.serving import ServedAdapter, bound_socket
 from tests.eventually import eventually
@@ -112,10 +112,15 @@ def _written(folder: Path, rules: str, authorities: Authorities) -> Path:
 
 
 async def test_rules_are_reloaded_while_serving(tmp_path: Path) -> None:
+    async def number(request: web.Request) -> web.StreamResponse:
+        value = request.query["query"].removeprefix("vector(").removesuffix(")")
+        return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [1.7e9, value]}})
+
     async with (
-        PrometheusServer(tmp_path / "prometheus") as prometheus,
+        scripted_server() as prometheus,
         running_adapter(tmp_path / "a", FIRST, authorities=Authorities(), prometheus=prometheus.url) as adapter,
     ):
+        prometheus.handlers["/api/v1/query"] = number
         assert await eventually(lambda: adapter.serves("first", "7"), within=30)
         adapter.config.write_text("rules: [{}]")
         adapter.process.send_signal(signal.SIGHUP)

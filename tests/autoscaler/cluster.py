@@ -2,15 +2,20 @@
 
 import asyncio
 import base64
+import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from aiohttp import web
 
+from autoscaler.core.config import Config
 from autoscaler.core.model import KIND, KUBERNETES, HPAApi
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
@@ -20,11 +25,16 @@ from kube.api.mapping import GroupResource
 from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 from playground.certs import CertificateAuthority
+from tests.eventually import eventually, until
 from tests.web_servers import served, server_tls
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 """The user that Kubernetes' own HPA controller is, with that controller's rights and no others."""
 METRIC = "packets_per_second"
+QUICK = Options(
+    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
+)
+"""The demo's counterpart of kube-controller-manager's defaults: quick syncs, no waiting before a scale-down."""
 _GROUP = "custom.metrics.k8s.io"
 _TIME = "2026-01-01T00:00:00Z"
 
@@ -244,15 +254,94 @@ async def _metrics_api(server: PlaygroundApiServer, folder: Path) -> AsyncIterat
         yield metrics
 
 
+PREFIX = "horizontal_pod_autoscaler_controller"
+_LOG: ContextVar[list[str]] = ContextVar("log")
+
+
+class Running:
+    """A controller in this process: its log, and its endpoint."""
+
+    def __init__(self) -> None:
+        self.log_lines: list[str] = []
+        self.stop = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def logged(self, text: str) -> bool:
+        """Whether a line of the log has this text."""
+        return any(text in line for line in self.log_lines)
+
+    @property
+    def url(self) -> str:
+        """Of its endpoint for health and metrics."""
+        found = re.search(r"health and metrics on \S+ port (\d+)", "\n".join(self.log_lines))
+        assert found, "not listening yet"
+        return f"http://127.0.0.1:{found[1]}"
+
+    async def get(self, path: str) -> str:
+        """Return a page of its endpoint."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.url}{path}") as response:
+            return await response.text()
+
+    async def metric(self, name: str) -> float:
+        """The value of a series, without the prefix of its name; 0 if there is none."""
+        lines = (await self.get("/metrics")).splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{PREFIX}_{name} ")), 0.0)
+
+    async def reaches(self, metric: str, least: float) -> None:
+        """Wait until a series has at least this value."""
+
+        async def reached() -> bool:
+            return await self.metric(metric) >= least
+
+        await eventually(reached, every=0.01)
+
+    async def kill(self) -> None:
+        """End it at once, as SIGKILL would."""
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+class _LogLines(logging.Handler):
+    """The log of one of the controllers in this process."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _LOG.get(None) is self._lines:
+            self._lines.append(record.getMessage())
+
+
 @asynccontextmanager
 async def running_controller(
-    kubeconfig: Path, options: Options, *, telemetry: Telemetry | None = None
-) -> AsyncIterator[None]:
-    """Run a controller in this process until the end of the context."""
-    stop = asyncio.Event()
-    async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as tasks:
-        tasks.create_task(Controller(client, options, telemetry=telemetry).run(stop))
+    kubeconfig: Path, options: Options, *, telemetry: Telemetry | None = None, bookmark_seconds: float = 60.0
+) -> AsyncIterator[Running]:
+    """Run a controller in this process until the end of the context, where it is stopped as by SIGTERM."""
+    running = Running()
+    handler, loggers = _LogLines(running.log_lines), [logging.getLogger(name) for name in ("autoscaler", "kube")]
+    levels = [logger.level for logger in loggers]
+    context = copy_context()
+    context.run(_LOG.set, running.log_lines)
+    async with (
+        await KubeClient.connect(
+            kubeconfig, settings=options.settings.api_server, bookmark_seconds=bookmark_seconds
+        ) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for logger in loggers:
+            logger.addHandler(handler)
+            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
         try:
-            yield
+            controller = Controller(client, options, telemetry=telemetry)
+            running.task = tasks.create_task(controller.run(running.stop), context=context)
+            await until(lambda: running.logged("health and metrics on"))
+            yield running
+            running.stop.set()
+            await asyncio.wait([running.task])
         finally:
-            stop.set()
+            running.stop.set()
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.removeHandler(handler)
+                logger.setLevel(level)

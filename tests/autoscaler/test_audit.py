@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import errno
+import fcntl
 import io
 import logging
 import os
+import signal
+import termios
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,9 @@ import pytest
 
 from autoscaler.records.audit import AuditLog, AuditLogError, AuditSettings
 from autoscaler.settings import AuditLimits
-from tests.eventually import eventually
+from tests.autoscaler.cluster import Cluster
+from tests.autoscaler.process import ALONE, autoscaler
+from tests.eventually import PATIENCE, eventually
 
 PATIENT = AuditLimits(close_seconds=10)
 
@@ -307,11 +313,40 @@ async def test_fifo_is_written_until_its_reader_is_gone(tmp_path: Path, caplog: 
     assert "cannot be written, decisions are dropped: Broken pipe" in caplog.text
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
-async def test_dev_full_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with AuditLog(settings(Path("/dev/full"))) as log:
-        for _ in range(5):
-            log.write(b"line")
-    assert [each.getMessage() for each in caplog.records] == [
-        "--audit-log=/dev/full cannot be written, decisions are dropped: No space left on device"
-    ]
+def waiting(reader: int) -> int:
+    """How many bytes a pipe holds."""
+    number = array.array("i", [0])
+    fcntl.ioctl(reader, termios.FIONREAD, number)
+    return number[0]
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="the pipe cannot be made small")
+async def test_a_fifo_that_is_full_holds_up_neither_reconciliation_nor_the_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    fifo = tmp_path / "audit"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        size = fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        often = "--horizontal-pod-autoscaler-sync-period=20ms"
+        async with autoscaler(cluster.kubeconfig, *ALONE, often, f"--audit-log={fifo}") as process:
+
+            async def begun() -> bool:
+                return waiting(reader) > 0
+
+            await eventually(begun, within=PATIENCE, every=0.01)
+            syncs = cluster.syncs()
+
+            async def goes_on() -> bool:
+                return cluster.syncs() >= syncs + 10
+
+            await eventually(goes_on, within=PATIENCE, every=0.01)
+            assert 0 < waiting(reader) <= size, "ten records are more than fit in"
+            process.signal(signal.SIGTERM)
+            assert await process.ended() == 0
+    finally:
+        os.close(reader)
+    assert any(f"--audit-log={fifo}: not all decisions could be written" in line for line in process.log_lines)

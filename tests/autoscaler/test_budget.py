@@ -16,7 +16,7 @@ from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import TokenBucket
 from playground.apiserver.identity import User
 from playground.apiserver.requests import RequestInfo
-from tests.autoscaler.cluster import METRIC, Cluster, running_controller
+from tests.autoscaler.cluster import METRIC, Cluster, Running, running_controller
 from tests.eventually import until
 
 USER = "autoscaler"
@@ -85,7 +85,7 @@ def requests(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-def autoscaler(cluster: Cluster, **options: Any) -> AbstractAsyncContextManager[None]:
+def autoscaler(cluster: Cluster, **options: Any) -> AbstractAsyncContextManager[Running]:
     given = Options(**{"qps": QPS, "sync_period": NEVER, "bind_address": "127.0.0.1", "metrics_port": 0, **options})
     return running_controller(cluster.server.kubeconfig(USER), given)
 

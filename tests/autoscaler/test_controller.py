@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from autoscaler.core.config import Config
 from autoscaler.core.decide import decide
 from autoscaler.core.decision import Decision
 from autoscaler.core.history import History, Recommendation
@@ -28,24 +26,22 @@ from autoscaler.loop.sharding import Shard
 from autoscaler.loop.telemetry import Telemetry
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.settings import ReconciliationSettings, Settings, ShutdownSettings
+from kube.api.client import ClientSettings
 from kube.controller.election import ElectionSettings
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, QUICK, Cluster, Running, running_controller
 from tests.autoscaler.test_modes import STANDBY, hold_lease, release_lease
 from tests.eventually import eventually, until
+from tests.kube.scripted import ScriptedServer
 
 SOON = 10.0
 NEVER = 3600.0
-# The demo's counterpart of kube-controller-manager's defaults: quick syncs, no waiting before a scale-down.
-QUICK = Options(
-    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
-)
 
 
 def autoscaler(
     cluster: Cluster, options: Options = QUICK, *, kubeconfig: Path | None = None, telemetry: Telemetry | None = None
-) -> AbstractAsyncContextManager[None]:
+) -> AbstractAsyncContextManager[Running]:
     """A running autoscaler, with the rights of Kubernetes' own HPA controller where no `kubeconfig` has others."""
     return running_controller(kubeconfig or cluster.kubeconfig, options, telemetry=telemetry)
 
@@ -259,6 +255,20 @@ async def test_the_final_history_is_complete_unless_a_reconciliation_was_cancell
     assert saved.history.complete is not unfinished
 
 
+async def test_a_reconciliation_in_flight_finishes_before_the_end(cluster: Cluster) -> None:
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    cluster.metrics.value, cluster.metrics.held = "30", asyncio.Event()
+    async with autoscaler(cluster) as running:
+        await until(lambda: cluster.metrics.requests > 0)
+        running.stop.set()
+        await until(lambda: running.logged("stopping"))
+        cluster.metrics.held.set()
+    assert cluster.replicas("web") == 3
+    assert cluster.condition("web", "AbleToScale") == ("True", "SucceededRescale")
+    assert [reason for reason, _, _ in await cluster.events("web")] == ["SuccessfulRescale"]
+
+
 async def test_the_history_of_an_hpa_that_was_deleted_meanwhile_is_not_restored(cluster: Cluster) -> None:
     """An HPA of an API that is not listed may exist."""
     cluster.add_hpa("web")
@@ -360,30 +370,46 @@ async def test_a_disconnected_api_server_is_logged_once(cluster: Cluster, caplog
         await until(lambda: cluster.replicas("web") == 2)
 
 
-async def test_health_and_metrics_while_it_runs(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+async def test_health_and_metrics_while_it_runs(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web")
-    async with autoscaler(cluster), aiohttp.ClientSession() as http:
+    async with autoscaler(cluster) as running:
         await until(lambda: cluster.condition("web", "ScalingActive") == ("True", "ValidMetricFound"))
-        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
-        async with http.get(f"http://127.0.0.1:{port}/readyz?verbose") as response:
-            assert await response.text() == "[+]ping ok\n[+]hpas ok\n[+]pods ok\nreadyz check passed\n"
-
-        async def shown(line: str) -> bool:
-            async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-                return line in (await response.text()).splitlines()
-
-        prefix = "horizontal_pod_autoscaler_controller"
-        assert await shown(f"{prefix}_num_horizontal_pod_autoscalers 1.0")
-        assert await shown("# TYPE rest_client_request_retries_total counter")
-        desired = f'{prefix}_desired_replicas{{hpa_name="web",namespace="default"}} 1.0'
-        await eventually(lambda: shown(desired), within=SOON, every=0.01)
-        assert not await shown(f"{prefix}_event_loop_lag_seconds_count 0.0")
+        assert await running.get("/readyz?verbose") == "[+]ping ok\n[+]hpas ok\n[+]pods ok\nreadyz check passed\n"
+        assert await running.metric("num_horizontal_pod_autoscalers") == 1
+        assert "# TYPE rest_client_request_retries_total counter" in await running.get("/metrics")
+        desired = 'desired_replicas{hpa_name="web",namespace="default"}'
+        await running.reaches(desired, 1)
+        assert await running.metric("event_loop_lag_seconds_count") > 0
         await cluster.admin.delete("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web")
-        await eventually(lambda: shown(f"{prefix}_num_horizontal_pod_autoscalers 0.0"), within=SOON, every=0.01)
 
         async def gone() -> bool:
-            return not await shown(desired)
+            assert await running.metric("num_horizontal_pod_autoscalers") == 0
+            return desired not in await running.get("/metrics")
 
-        await eventually(gone, within=SOON, every=0.01)
+        await eventually(gone, every=0.01)
+
+
+async def test_an_api_server_that_is_away_is_waited_for_and_logged_once(tmp_path: Path) -> None:
+    tries = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        writer.transport.abort()
+
+    # The retries of one request take up to 30 s; an error is logged after the last.
+    options = replace(QUICK, settings=Settings(api_server=ClientSettings(request_seconds=0.2)))
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as nobody:
+        kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.sockets[0].getsockname()[1]}").kubeconfig(tmp_path)
+        async with running_controller(kubeconfig, options) as running:
+
+            def away() -> list[str]:
+                return [line for line in running.log_lines if "cannot be reached" in line]
+
+            await until(lambda: len(away()) == 2)
+            assert "hpas failed: not listed yet" in await running.get("/readyz")
+            assert await running.get("/livez") == "ok"
+            enough = tries + 2
+            await until(lambda: tries >= enough)
+            assert len(away()) == 2, "one for the HPAs, one for the pods"

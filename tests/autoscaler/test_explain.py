@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,19 +17,18 @@ from click.testing import CliRunner
 
 from autoscaler.cli import main
 from autoscaler.loop.endpoint import DebugAccess
-from autoscaler.loop.options import DecisionLogOptions
+from autoscaler.loop.options import Availability, DecisionLogOptions, Options
+from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.records.decision_log import DecisionsPage
 from autoscaler.records.record import VERSION
-from tests.autoscaler.cluster import METRIC, Cluster
-from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
+from tests.autoscaler.cluster import METRIC, QUICK, Cluster, running_controller
 from tests.autoscaler.test_decision_log import record
-from tests.autoscaler.test_modes import ACTING, _reached
-from tests.autoscaler.test_modes import autoscaler as autoscaler_in_process
 from tests.eventually import eventually, until
 from tests.kube.scripted import raw, respond, scripted_server
 
 SOON = 60.0
 READER = "reader"
+STEADY = Options(qps=0, bind_address="127.0.0.1", metrics_port=0, sync_period=3600.0)
 ABSENT = "there is no HorizontalPodAutoscaler default/absent; kubectl get hpa -A lists those that are there"
 SCALED_UP = (
     "2 -> 4: packets_per_second is 20 against a target of 10 per pod (ratio 2, outside tolerance 0.1) on 2 ready pods, "
@@ -82,30 +80,20 @@ async def cluster(cluster: Cluster) -> Cluster:
 # --- from a running autoscaler -------------------------------------------------------------------------------------
 
 
-async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
-    """The records that a running autoscaler shows; none before there are any."""
-    page = await process.get("/debug/decisions/default/web")
-    return json.loads(page)["decisions"] if page.startswith("{") else []
-
-
 @asynccontextmanager
-async def scaled_autoscaler(cluster: Cluster, *arguments: str) -> AsyncIterator[Autoscaler]:
-    """An autoscaler that has reconciled once, and does not reconcile again soon."""
-    period = "--horizontal-pod-autoscaler-sync-period=1h"
-    async with autoscaler(cluster.kubeconfig, *ALONE, period, *arguments) as process:
+async def scaled_autoscaler(cluster: Cluster) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """An autoscaler that has reconciled once, and does not again soon: its flag --server, and its page of decisions."""
+    async with running_controller(cluster.kubeconfig, STEADY) as running:
 
-        async def scaled() -> bool:
-            return bool(await decisions(process))
+        async def decided() -> dict[str, Any]:
+            page = await running.get("/debug/decisions/default/web")
+            return json.loads(page) if page.startswith("{") else {}
 
-        await eventually(scaled, within=SOON)
-        yield process
+        yield f"--server={running.url}", await eventually(decided, every=0.01)
 
 
-async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster: Cluster, tmp_path: Path) -> None:
-    audit = tmp_path / "audit.jsonl"
-    async with scaled_autoscaler(cluster, f"--audit-log={audit}") as process:
-        page = json.loads(await process.get("/debug/decisions/default/web"))
-        server = f"--server=http://127.0.0.1:{process.port}"
+async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster: Cluster) -> None:
+    async with scaled_autoscaler(cluster) as (server, page):
         plain = await explain_in_process("default/web", server)
         as_json = await explain_in_process("default/web", server, "-o=json")
         as_yaml = await explain_in_process("web", server, f"--kubeconfig={cluster.kubeconfig}", "-o=yaml")
@@ -113,7 +101,6 @@ async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster
     assert record["sentence"] == SCALED_UP
     assert record["written"] == {"replicas": 4, "status": True}
     assert record["uid"] == cluster.hpa("web")["metadata"]["uid"]
-    assert [json.loads(line) for line in audit.read_text().splitlines()] == [record]
     assert json.loads(as_json.stdout) == yaml.safe_load(as_yaml.stdout) == page
     lines = plain.stdout.splitlines()
     assert lines[0] == f"default/web (autoscaling/v2), Deployment/default/web, {record['time']}"
@@ -126,9 +113,9 @@ async def test_decision_of_a_running_autoscaler_is_shown_in_every_format(cluster
     assert (plain.status, plain.stderr) == (0, "")
 
 
-async def test_earlier_decisions_have_a_line_each(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    async with autoscaler_in_process(cluster.kubeconfig, ACTING, caplog) as running:
-        await eventually(lambda: _reached(running, "schedule_lag_seconds_count", 4), within=SOON)
+async def test_earlier_decisions_have_a_line_each(cluster: Cluster) -> None:
+    async with running_controller(cluster.kubeconfig, QUICK) as running:
+        await running.reaches("schedule_lag_seconds_count", 4)
         result = await explain_in_process("default/web", f"--server={running.url}", "--last=3")
     lines = result.stdout.splitlines()
     assert lines[2] == ""
@@ -136,12 +123,12 @@ async def test_earlier_decisions_have_a_line_each(cluster: Cluster, caplog: pyte
 
 
 async def test_debug_pages_and_kept_decisions_can_be_disabled(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster,
 ) -> None:
     nothing = DecisionLogOptions(max_per_hpa=0, debug_access=DebugAccess.OFF)
-    async with autoscaler_in_process(cluster.kubeconfig, replace(ACTING, decision_log=nothing), caplog) as running:
+    async with running_controller(cluster.kubeconfig, replace(QUICK, decision_log=nothing)) as running:
         await until(lambda: cluster.replicas("web") == 4)
-        assert "404" in await running.text("/debug/decisions")
+        assert "404" in await running.get("/debug/decisions")
 
 
 # --- a computed decision -------------------------------------------------------------------------------------------
@@ -193,8 +180,8 @@ async def test_decision_is_computed_with_rights_to_read_only(cluster: Cluster, r
 
 async def test_computed_decision_is_that_of_the_running_autoscaler(cluster: Cluster, reader: str) -> None:
     computed = json.loads((await explain_in_process("default/web", reader, "-o=json")).stdout)["decisions"][0]
-    async with scaled_autoscaler(cluster) as process:
-        (taken,) = await decisions(process)
+    async with scaled_autoscaler(cluster) as (_, page):
+        (taken,) = page["decisions"]
     apart = {"time", "mode", "written", "events", "reaction"}
     for metric in (*computed["metrics"], *taken["metrics"]):
         assert metric.pop("ageSeconds") > 0
@@ -229,13 +216,10 @@ async def test_metric_with_a_typo_is_followed_by_the_one_that_exists_and_its_rul
     link = f"rule, PromQL and graph of packets_per_secnd: https://adapter.example/pages/{path}"
     assert "rule, PromQL" not in computed.stdout
     assert (await explain_in_process("default/api", reader, adapter)).stdout.splitlines()[6] == link
-    async with autoscaler(cluster.server.kubeconfig(), *ALONE, adapter) as process:
-
-        async def decided() -> bool:
-            return cluster.condition("api", "ScalingActive") is not None
-
-        await eventually(decided, within=SOON)
-        server = f"--server=http://127.0.0.1:{process.port}"
+    options = replace(QUICK, flags={"adapter-ui-url": adapter.partition("=")[2]})
+    async with running_controller(cluster.server.kubeconfig(), options) as running:
+        await until(lambda: cluster.condition("api", "ScalingActive") is not None)
+        server = f"--server={running.url}"
         shown = (await explain_in_process("default/api", server, reader)).stdout.splitlines()
         assert (shown[2], shown[6]) == (hint, link), "its address is among the autoscaler's flags"
         assert hint not in (await explain_in_process("default/api", server)).stdout
@@ -275,20 +259,14 @@ async def test_forbidden_saved_history_is_not_reported_as_missing(cluster: Clust
 
 async def test_saved_history_is_used(cluster: Cluster, reader: str) -> None:
     """The autoscaler has recommended 4 and the load goes down: only the saved history has the recommendation."""
-    state = "default/memory"
-    flags = ("--leader-elect=false", f"--state-configmap={state}")
-    async with autoscaler(cluster.server.kubeconfig(), *flags) as process:
-
-        async def scaled() -> bool:
-            return cluster.replicas("web") == 4 and cluster.condition("web", "ScalingActive") is not None
-
-        await eventually(scaled, within=SOON)
-        process.signal(signal.SIGTERM)
-        assert await process.ended() == 0
+    location = SavedHistoryLocation(namespace="default", name="memory")
+    options = replace(STEADY, availability=Availability(saved_history=location))
+    async with running_controller(cluster.server.kubeconfig(), options):
+        await until(lambda: cluster.replicas("web") == 4)
     await cluster.roll_out("web")
     cluster.metrics.value = "5"
     without_history = await explain_in_process("default/web", reader)
-    with_history = await explain_in_process("default/web", reader, f"--state-configmap={state}")
+    with_history = await explain_in_process("default/web", reader, "--state-configmap=default/memory")
     assert "window of 300s: no earlier recommendation is known" in without_history.stdout
     assert "kept at 4 by the stabilization window of 300s: 4 was recommended at" in with_history.stdout
     assert with_history.stderr == ""

@@ -6,12 +6,18 @@ import gzip
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autoscaler.core.config import Config
+from autoscaler.loop.options import Availability
+from autoscaler.loop.saved_history import SavedHistoryLocation
+from autoscaler.settings import HistorySettings, Settings
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import Cluster
-from tests.autoscaler.process import SAVES_OFTEN, Autoscaler, autoscaler
+from tests.autoscaler.cluster import QUICK as IN_PROCESS
+from tests.autoscaler.cluster import Cluster, running_controller
+from tests.autoscaler.process import Autoscaler, autoscaler
 from tests.eventually import until
 
 LEASE = 2.0
@@ -24,6 +30,7 @@ QUICK = (
     "--horizontal-pod-autoscaler-sync-period=100ms",
     "--kube-api-qps=0",
 )
+STATE = "milliscale-autoscaler-state"
 WRITES = [("update", "deployments/scale"), ("update", "horizontalpodautoscalers/status"), ("update", "configmaps")]
 
 
@@ -40,7 +47,7 @@ def holder(cluster: Cluster) -> str:
 
 
 def saved(cluster: Cluster) -> str | None:
-    found = cluster.server.storage.get(GroupResource("", "configmaps"), "default", "milliscale-autoscaler-state")
+    found = cluster.server.storage.get(GroupResource("", "configmaps"), "default", STATE)
     return found["binaryData"]["memory.json.gz"] if found else None
 
 
@@ -50,10 +57,6 @@ def reconciliations(cluster: Cluster, user: str) -> int:
 
 def writes(cluster: Cluster, user: str) -> int:
     return sum(cluster.server.requests.of(*write, user=user) for write in WRITES)
-
-
-def has_replicas(cluster: Cluster, number: int) -> bool:
-    return cluster.replicas("web") == number
 
 
 async def decisions(process: Autoscaler) -> list[dict[str, Any]]:
@@ -73,30 +76,33 @@ async def wait_for_reconciliations(cluster: Cluster, user: str, number: int = 3)
 # --- what survives -------------------------------------------------------------------------------------------------
 
 
+SAVING = replace(
+    IN_PROCESS,
+    availability=Availability(saved_history=SavedHistoryLocation(namespace="default", name=STATE)),
+    settings=Settings(history=HistorySettings(save_seconds=0.1)),
+)
+
+
 async def test_a_restart_in_the_middle_of_a_stabilisation_window_scales_down_neither_early_nor_late(
     cluster: Cluster,
 ) -> None:
-    flags = (*QUICK, "--horizontal-pod-autoscaler-downscale-stabilization=30m")
+    options = replace(SAVING, config=Config(downscale_stabilization_ms=30 * 60_000))
     cluster.add_deployment("web", replicas=1)
     cluster.add_hpa("web", most=3)
     cluster.metrics.value = "30"
-    async with autoscaler(kubeconfig(cluster, "one"), *flags) as one:
+    async with running_controller(kubeconfig(cluster, "one"), options):
         await until(lambda: cluster.replicas("web") == 3)
         await cluster.roll_out("web")
         await wait_for_reconciliations(cluster, "one")
         cluster.metrics.value = "1"
         await until(lambda: cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized"))
-        one.signal(signal.SIGTERM)
-        assert await one.ended() == 0
-    async with autoscaler(kubeconfig(cluster, "two"), *flags) as two:
-        await until(logged(two, "restored the history of 1 HPAs"))
+    async with running_controller(kubeconfig(cluster, "two"), options) as two:
+        await until(lambda: two.logged("restored the history of 1 HPAs"))
         await wait_for_reconciliations(cluster, "two")
         assert cluster.replicas("web") == 3
         assert cluster.condition("web", "AbleToScale") == ("True", "ScaleDownStabilized")
-        two.signal(signal.SIGTERM)
-        assert await two.ended() == 0
     await let_pass(cluster, minutes=30)
-    async with autoscaler(kubeconfig(cluster, "three"), *flags):
+    async with running_controller(kubeconfig(cluster, "three"), options):
         # A window begun anew would last for longer than anything waits here.
         await until(lambda: cluster.replicas("web") == 1)
 
@@ -108,25 +114,24 @@ async def let_pass(cluster: Cluster, *, minutes: int) -> None:
     history = json.loads(gzip.decompress(base64.b64decode(content)))
     history["saved_ms"] -= minutes * 60_000
     older = base64.b64encode(gzip.compress(json.dumps(history).encode())).decode()
-    path = "/api/v1/namespaces/default/configmaps/milliscale-autoscaler-state"
+    path = f"/api/v1/namespaces/default/configmaps/{STATE}"
     await cluster.admin.patch(path, {"binaryData": {"memory.json.gz": older}})
 
 
-async def test_after_kill_9_removed_pods_still_count_against_the_policy(cluster: Cluster) -> None:
+async def test_after_a_kill_removed_pods_still_count_against_the_policy(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=5)
     cluster.add_hpa("web")
     slowly = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]}
     await cluster.patch_hpa("web", behavior={"scaleDown": slowly})
     cluster.metrics.value = "1"
-    async with autoscaler(kubeconfig(cluster, "one"), *QUICK, SAVES_OFTEN) as one:
+    async with running_controller(kubeconfig(cluster, "one"), SAVING) as one:
         await until(lambda: cluster.replicas("web") == 4)
         await wait_for_reconciliations(cluster, "one")
         before = saved(cluster)
         await until(lambda: saved(cluster) not in (None, before))  # with the scale-down
-        one.signal(signal.SIGKILL)
-        await one.ended()
-    async with autoscaler(kubeconfig(cluster, "two"), *QUICK) as two:
-        await until(logged(two, "restored the history of 1 HPAs"))
+        await one.kill()
+    async with running_controller(kubeconfig(cluster, "two"), SAVING) as two:
+        await until(lambda: two.logged("restored the history of 1 HPAs"))
         await wait_for_reconciliations(cluster, "two")
         await until(lambda: cluster.condition("web", "ScalingLimited") == ("True", "ScaleDownLimit"))
         assert cluster.replicas("web") == 4
@@ -156,19 +161,12 @@ async def test_on_sigterm_the_history_is_saved_and_the_lease_released(cluster: C
             await wait_for_reconciliations(cluster, "two")
             assert logged(two, "restored the history of 1 HPAs")()
             assert first in await decisions(two), "a rollout loses no decisions"
-    assert logged(one, "released")()
-
-
-async def test_sigterm_ends_the_process_without_an_api_server(cluster: Cluster) -> None:
-    cluster.add_deployment("web", replicas=1)
-    cluster.add_hpa("web")
-    async with autoscaler(kubeconfig(cluster, "one"), *QUICK, "--leader-elect-lease-duration=60s") as one:
-        await wait_for_reconciliations(cluster, "one")
-        await cluster.server.hang_up()
-        one.signal(signal.SIGTERM)
-        assert await one.ended() == 0
+            await cluster.server.hang_up()
+            two.signal(signal.SIGTERM)
+            assert await two.ended() == 0, "without an API server, too"
         await cluster.server.listen()
-    assert "Traceback" not in "\n".join(one.log_lines)
+    assert logged(one, "released")()
+    assert "Traceback" not in "\n".join((*one.log_lines, *two.log_lines))
 
 
 async def test_process_that_was_suspended_writes_nothing_when_it_continues(cluster: Cluster) -> None:

@@ -10,18 +10,9 @@ from autoscaler.core.model import HPAKey
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
 from autoscaler.objects.hpa import track_hpa
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import Cluster
-from tests.autoscaler.test_modes import (
-    ACTING,
-    SOON,
-    STANDBY,
-    Running,
-    _reached,
-    autoscaler,
-    hold_lease,
-    release_lease,
-)
-from tests.eventually import eventually, until
+from tests.autoscaler.cluster import QUICK, Cluster, running_controller
+from tests.autoscaler.test_modes import STANDBY, hold_lease, release_lease
+from tests.eventually import until
 
 WEB = HPAKey("default", "web")
 RESOURCE = GroupResource("autoscaling", "horizontalpodautoscalers")
@@ -215,11 +206,11 @@ def foreign_write(cluster: Cluster, time: str) -> None:
 async def test_in_other_modes_than_act_foreign_writes_do_not_count(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with autoscaler(cluster.kubeconfig, replace(ACTING, mode=Mode.DRY_RUN), caplog) as running:
-        await eventually(lambda: _reconciliations(running, 1), within=SOON)
+    async with running_controller(cluster.kubeconfig, replace(QUICK, mode=Mode.DRY_RUN)) as running:
+        await running.reaches("schedule_lag_seconds_count", 1)
         foreign_write(cluster, AFTER)
-        await eventually(lambda: _reconciliations(running, 3), within=SOON)
-        ready = await running.text("/readyz?verbose")
+        await running.reaches("schedule_lag_seconds_count", 3)
+        ready = await running.get("/readyz?verbose")
     assert "foreignWriter" not in ready
     assert not any(record.name == "autoscaler.loop.foreign_writer" for record in caplog.records)
 
@@ -229,16 +220,16 @@ async def test_hpa_written_by_another_controller_is_not_scaled(
 ) -> None:
     cluster.add_deployment("api", replicas=2)
     cluster.add_hpa("api", most=8)
-    async with autoscaler(cluster.kubeconfig, ACTING, caplog) as running:
+    async with running_controller(cluster.kubeconfig, QUICK) as running:
         await until(lambda: cluster.status_writes() >= 2)
         foreign_write(cluster, AFTER)
-        await eventually(lambda: _wrote(running), within=SOON)
+        await running.reaches(SERIES, 1)
         cluster.metrics.value = "20"
         await until(lambda: cluster.replicas("api") == 4)
         decided = 'decisions_total{action="scale_up",reason="ValidMetricFound"}'
-        await eventually(lambda: _reached(running, decided, 4), within=SOON)
+        await running.reaches(decided, 4)
         assert await running.metric("foreign_controlled_hpas") == 1
-        ready = await running.text("/readyz?verbose")
+        ready = await running.get("/readyz?verbose")
     assert cluster.replicas("web") == 2
     assert "[!]foreignWriter: kube-controller-manager writes the status of HPAs, too (last seen: default/web)" in ready
     assert ready.endswith("readyz check passed\n")
@@ -250,29 +241,21 @@ async def test_standby_knows_foreign_hpas_when_it_becomes_leader(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await hold_lease(cluster)
-    async with autoscaler(cluster.server.kubeconfig(), STANDBY, caplog) as running:
-        await until(lambda: "1 HPAs, 2 pods" in caplog.text)
+    async with running_controller(cluster.server.kubeconfig(), STANDBY) as running:
+        await until(lambda: running.logged("1 HPAs, 2 pods"))
         foreign_write(cluster, AFTER)
-        await eventually(lambda: _wrote(running), within=SOON)
+        await running.reaches(SERIES, 1)
         cluster.metrics.value = "20"
         await release_lease(cluster)
         decided = 'decisions_total{action="scale_up",reason="ValidMetricFound"}'
-        await eventually(lambda: _reached(running, decided, 2), within=SOON)
+        await running.reaches(decided, 2)
     assert cluster.replicas("web") == 2
 
 
 async def test_allow_foreign_controller_keeps_acting(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    async with autoscaler(cluster.kubeconfig, replace(ACTING, allow_foreign_controller=True), caplog) as running:
+    async with running_controller(cluster.kubeconfig, replace(QUICK, allow_foreign_controller=True)) as running:
         await until(lambda: cluster.status_writes() >= 1)
         foreign_write(cluster, AFTER)
-        await eventually(lambda: _wrote(running), within=SOON)
+        await running.reaches(SERIES, 1)
         cluster.metrics.value = "20"
         await until(lambda: cluster.replicas("web") == 4)
-
-
-async def _reconciliations(running: Running, count: int) -> bool:
-    return await running.metric("schedule_lag_seconds_count") >= count
-
-
-async def _wrote(running: Running) -> bool:
-    return await running.metric(SERIES) == 1

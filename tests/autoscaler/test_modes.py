@@ -1,32 +1,24 @@
 """The whole loop in the modes that do not act, and with the settings of single HPAs, against a real API."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from autoscaler.core.config import Config, Mode
-from autoscaler.loop.options import Availability, Options
+from autoscaler.core.config import Mode
+from autoscaler.loop.options import Availability
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, QUICK, Cluster, Running, running_controller
 from tests.eventually import eventually, until
 
-SOON = 20.0
 HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
 SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-PREFIX = "horizontal_pod_autoscaler_controller"
-ACTING = Options(
-    sync_period=0.1, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
-)
-DRY_RUN = replace(ACTING, mode=Mode.DRY_RUN)
-SHADOW = replace(ACTING, mode=Mode.SHADOW)
+DRY_RUN = replace(QUICK, mode=Mode.DRY_RUN)
+SHADOW = replace(QUICK, mode=Mode.SHADOW)
 ELECTION = ElectionSettings(namespace="default", name="lock", retry_period=0.05)
-STANDBY = replace(ACTING, availability=Availability(election=ELECTION))
+STANDBY = replace(QUICK, availability=Availability(election=ELECTION))
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 TIME = "2026-01-01T00:00:00Z"
 
@@ -38,39 +30,10 @@ async def cluster(cluster: Cluster) -> Cluster:
     return cluster
 
 
-class Running:
-    """A running autoscaler's endpoint."""
-
-    def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
-        self._http = http
-        self.url = f"http://127.0.0.1:{port}"
-
-    async def metric(self, name: str) -> float:
-        """The value of a series; 0 if there is none."""
-        async with self._http.get(f"{self.url}/metrics") as response:
-            lines = (await response.text()).splitlines()
-        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{PREFIX}_{name} ")), 0.0)
-
-    async def text(self, path: str) -> str:
-        """The page at a path."""
-        async with self._http.get(f"{self.url}{path}") as response:
-            return await response.text()
-
-    async def shadow(self, name: str = "web") -> dict[str, Any]:
-        """Return the HPA's entry on the page about shadow mode, if any."""
-        async with self._http.get(f"{self.url}/debug/shadow") as response:
-            page = await response.json()
-        return next((entry for entry in page["hpas"] if entry["name"] == name), {})
-
-
-@asynccontextmanager
-async def autoscaler(kubeconfig: Path, options: Options, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Running]:
-    caplog.set_level("INFO")
-    caplog.clear()
-    async with aiohttp.ClientSession() as http, running_controller(kubeconfig, options):
-        await until(lambda: "health and metrics on" in caplog.text)
-        port = int(caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0])
-        yield Running(http, port)
+async def shadow(running: Running, name: str = "web") -> dict[str, Any]:
+    """Return the HPA's entry on the page about shadow mode, if any."""
+    page = json.loads(await running.get("/debug/shadow"))
+    return next((entry for entry in page["hpas"] if entry["name"] == name), {})
 
 
 async def hold_lease(cluster: Cluster) -> None:
@@ -113,51 +76,43 @@ async def other_controller_wants(cluster: Cluster, replicas: int, *, seconds: in
     await cluster.roll_out("web")
 
 
-async def test_a_single_hpa_may_have_another_mode(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_single_hpa_may_have_another_mode(cluster: Cluster) -> None:
     cluster.metrics.value = "20"
     await annotate(cluster, mode="shadow")
     cluster.add_deployment("api", replicas=2)
     cluster.add_hpa("api", most=8)
-    async with autoscaler(cluster.kubeconfig, ACTING, caplog):
+    async with running_controller(cluster.kubeconfig, QUICK):
         await until(lambda: cluster.replicas("api") == 4)
         assert cluster.replicas("web") == 2
         await annotate(cluster, mode=None)
         await until(lambda: cluster.replicas("web") == 4)
 
 
-async def test_an_annotation_does_not_make_a_dry_run_act(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_annotation_does_not_make_a_dry_run_act(cluster: Cluster) -> None:
     cluster.metrics.value = "20"
     await annotate(cluster, mode="act")
-    async with autoscaler(cluster.kubeconfig, DRY_RUN, caplog) as running:
-        await eventually(
-            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
-        )
+    async with running_controller(cluster.kubeconfig, DRY_RUN) as running:
+        await running.reaches('decisions_total{action="scale_up",reason="ValidMetricFound"}', 3)
     assert cluster.replicas("web") == 2
     assert written(cluster) == {"events"}
     limit = "this process runs with --mode=dry-run, which an annotation can only restrict"
     problem = f'annotation milliscale.io/mode: "act" is ignored: {limit}'
     assert ("InvalidAnnotation", problem, 1) in await cluster.events("web")
-    assert caplog.text.count(problem) == 1
+    assert sum(problem in line for line in running.log_lines) == 1
 
 
-async def test_an_annotation_does_not_make_a_shadow_write(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_annotation_does_not_make_a_shadow_write(cluster: Cluster) -> None:
     cluster.metrics.value = "20"
     await annotate(cluster, mode="act")
-    async with autoscaler(cluster.kubeconfig, SHADOW, caplog) as running:
-        await eventually(
-            lambda: _reached(running, 'decisions_total{action="scale_up",reason="ValidMetricFound"}', 3), within=SOON
-        )
+    async with running_controller(cluster.kubeconfig, SHADOW) as running:
+        await running.reaches('decisions_total{action="scale_up",reason="ValidMetricFound"}', 3)
     assert written(cluster) == set()
-    assert 'annotation milliscale.io/mode: "act" is ignored: this process runs with --mode=shadow' in caplog.text
+    assert running.logged('annotation milliscale.io/mode: "act" is ignored: this process runs with --mode=shadow')
 
 
-async def _reached(running: Running, metric: str, least: float) -> bool:
-    return await running.metric(metric) >= least
-
-
-async def test_each_hpa_has_its_own_pace(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    slow = replace(ACTING, sync_period=3600.0)
-    async with autoscaler(cluster.kubeconfig, slow, caplog):
+async def test_each_hpa_has_its_own_pace(cluster: Cluster) -> None:
+    slow = replace(QUICK, sync_period=3600.0)
+    async with running_controller(cluster.kubeconfig, slow):
         await until(lambda: cluster.syncs() == 1)
         await annotate(cluster, sync_period="1s")
         await until(lambda: cluster.syncs() >= 3)
@@ -194,38 +149,38 @@ async def one_pod_is_owned(cluster: Cluster) -> None:
 
 @pytest.mark.usefixtures("one_pod_is_owned")
 async def test_pod_selection_owner_counts_only_pods_of_the_target(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster,
 ) -> None:
     await annotate(cluster, pod_selection="owner")
     admin = cluster.server.kubeconfig()
-    async with autoscaler(admin, ACTING, caplog) as running:
+    async with running_controller(admin, QUICK) as running:
         decided = 'decisions_total{action="none",reason="ValidMetricFound"}'
-        await eventually(lambda: _reached(running, decided, 2), within=SOON)
+        await running.reaches(decided, 2)
         assert cluster.replicas("web") == 2, "one pod at twice its target needs two"
         await annotate(cluster, pod_selection=None)
         await until(lambda: cluster.replicas("web") == 4)
 
 
-async def test_failed_requests_and_late_steps_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_requests_and_late_steps_are_counted(cluster: Cluster) -> None:
     cluster.metrics.status = 503
-    async with autoscaler(cluster.kubeconfig, ACTING, caplog) as running:
+    async with running_controller(cluster.kubeconfig, QUICK) as running:
         failed = 'api_errors_total{code="503",group="custom.metrics.k8s.io"}'
-        await eventually(lambda: _reached(running, failed, 2), within=SOON)
+        await running.reaches(failed, 2)
         assert await running.metric("schedule_lag_seconds_count") >= 2
 
 
-async def test_standby_forgets_an_hpa_that_is_deleted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_standby_forgets_an_hpa_that_is_deleted(cluster: Cluster) -> None:
     await hold_lease(cluster)
     await annotate(cluster, mode="shadow")
     await other_controller_wants(cluster, 2, seconds=0)
-    async with autoscaler(cluster.server.kubeconfig(), STANDBY, caplog) as running:
+    async with running_controller(cluster.server.kubeconfig(), STANDBY) as running:
 
         async def is_compared() -> bool:
-            return bool(await running.shadow())
+            return bool(await shadow(running))
 
         async def is_forgotten() -> bool:
-            return not await running.shadow()
+            return not await shadow(running)
 
-        await eventually(is_compared, within=SOON)
+        await eventually(is_compared, every=0.01)
         await cluster.admin.delete(HPA)
-        await eventually(is_forgotten, within=SOON)
+        await eventually(is_forgotten, every=0.01)

@@ -3,27 +3,21 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, KUBERNETES, MILLISCALE, HPAKey
 from autoscaler.loop.hpas import HPAs
-from autoscaler.loop.options import Options
 from kube.api.client import KubeClient
 from kube.api.mapping import GroupResource
-from tests.autoscaler.cluster import AUTOSCALER, Cluster, running_controller
+from tests.autoscaler.cluster import AUTOSCALER, QUICK, Cluster, running_controller
 from tests.eventually import until
 from tests.kube.scripted_api import ScriptedApi
 
-QUICK = Options(
-    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
-)
 ONLY_OURS = replace(QUICK, hpa_apis=(MILLISCALE,), optional_hpa_apis=())
-ONLY_KUBERNETES = replace(QUICK, hpa_apis=(KUBERNETES,), optional_hpa_apis=())
 RIGHTS: dict[str, Any] = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
@@ -49,15 +43,11 @@ async def cluster(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def autoscaler(cluster: Cluster, options: Options = QUICK) -> AbstractAsyncContextManager[None]:
-    return running_controller(cluster.kubeconfig, options)
-
-
 async def test_scale_and_observed_generation_are_written(cluster: Cluster) -> None:
     cluster.add_deployment("web", replicas=2)
     cluster.add_hpa("web", api=MILLISCALE)
     cluster.metrics.value = "20"
-    async with autoscaler(cluster, ONLY_OURS):
+    async with running_controller(cluster.kubeconfig, ONLY_OURS):
         await until(lambda: cluster.replicas("web") == 4)
         await until(lambda: cluster.condition("web", "AbleToScale", api=MILLISCALE) is not None)
         status = cluster.hpa("web", api=MILLISCALE)["status"]
@@ -75,7 +65,7 @@ async def test_hpa_apis_milliscale_does_not_watch_kubernetes_hpas(cluster: Clust
         cluster.add_deployment(name, replicas=1)
         cluster.add_hpa(name, api=api)
     cluster.metrics.value = "20"
-    async with autoscaler(cluster, ONLY_OURS):
+    async with running_controller(cluster.kubeconfig, ONLY_OURS):
         await until(lambda: cluster.replicas("ours") == 2)
         await until(lambda: cluster.condition("ours", "AbleToScale", api=MILLISCALE) is not None)
     assert cluster.replicas("theirs") == 1
@@ -88,7 +78,7 @@ async def test_by_default_both_kinds_are_reconciled_also_under_one_name(cluster:
     cluster.add_hpa("same", target="web", most=3)
     cluster.add_hpa("same", target="api", most=4, api=MILLISCALE)
     cluster.metrics.value = "40"
-    async with autoscaler(cluster):
+    async with running_controller(cluster.kubeconfig, QUICK):
         await until(lambda: (cluster.replicas("web"), cluster.replicas("api")) == (3, 4))
         await until(lambda: cluster.hpa("same")["status"]["desiredReplicas"] == 3)
         await until(lambda: cluster.hpa("same", api=MILLISCALE)["status"]["desiredReplicas"] == 4)
@@ -103,7 +93,7 @@ async def test_an_hpa_of_each_kind_on_one_target_stop_each_other(cluster: Cluste
     cluster.add_hpa("web")
     cluster.add_hpa("web", api=MILLISCALE)
     cluster.metrics.value = "10"
-    async with autoscaler(cluster):
+    async with running_controller(cluster.kubeconfig, QUICK):
         stopped = ("False", "AmbiguousSelector")
         await until(lambda: cluster.condition("web", "ScalingActive") == stopped)
         await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == stopped)
@@ -127,7 +117,7 @@ async def test_hpa_that_cannot_be_decoded_gets_a_condition_and_is_not_scaled(clu
     invalid = [{"type": "Pods", "pods": {"metric": metric, "target": target}}]
     cluster.server.storage.put(resource, {**stored, "spec": {**stored["spec"], "metrics": invalid}})
     cluster.metrics.value = "20"
-    async with autoscaler(cluster):
+    async with running_controller(cluster.kubeconfig, QUICK):
         wanted = ("False", "InvalidSpec")
         await until(lambda: cluster.condition("web", "ScalingActive", api=MILLISCALE) == wanted)
         conditions = cluster.hpa("web", api=MILLISCALE)["status"]["conditions"]

@@ -1,31 +1,25 @@
 """Several autoscalers that divide the HPAs: each has its own, and none overlooks the others'."""
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-import aiohttp
 import pytest
 
-from autoscaler.core.config import Config
 from autoscaler.loop.options import Availability, Options
 from autoscaler.loop.saved_history import SavedHistoryLocation
 from autoscaler.loop.sharding import Shard, shard_number
 from autoscaler.settings import ReconciliationSettings, Settings
 from kube.api.mapping import GroupResource
 from kube.controller.election import ElectionSettings
-from tests.autoscaler.cluster import Cluster, running_controller
+from tests.autoscaler.cluster import QUICK, Cluster, Running, running_controller
 from tests.autoscaler.stepped_queue import SteppedQueue
 from tests.eventually import until
 
-QUICK = Options(
-    sync_period=0.05, qps=-1, bind_address="127.0.0.1", metrics_port=0, config=Config(downscale_stabilization_ms=0)
-)
 FIRST, SECOND = "web", "shop"
 
 
-def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AbstractAsyncContextManager[None]:
+def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AbstractAsyncContextManager[Running]:
     """The autoscaler of one of two shards, as the user shard-0 or shard-1."""
     part = Shard(index=index, count=2)
     availability = Availability(
@@ -38,23 +32,19 @@ def shard(cluster: Cluster, index: int, options: Options = QUICK) -> AbstractAsy
 
 
 async def test_a_process_with_another_number_of_shards_waits_and_reports_it(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster,
 ) -> None:
-    caplog.set_level(logging.INFO)
     metadata = {"name": "lock-2", "namespace": "default", "annotations": {"milliscale.io/shards": "3"}}
     spec = {"holderIdentity": "one-of-three", "leaseDurationSeconds": 3600}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
     cluster.server.create(lease)
     cluster.add_deployment(FIRST, replicas=1)
     cluster.add_hpa(FIRST)
-    async with aiohttp.ClientSession() as http, shard(cluster, 0):
-        await until(lambda: "waiting before acting" in caplog.text)
-        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
-        async with http.get(f"http://127.0.0.1:{port}/readyz?verbose") as response:
-            ready = await response.text()
-            assert response.status == 200, "a StatefulSet that rolls out waits for its pods to be ready"
-        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-            assert "horizontal_pod_autoscaler_controller_waiting_for_shards 1.0\n" in await response.text()
+    async with shard(cluster, 0) as running:
+        await until(lambda: running.logged("waiting before acting"))
+        ready = await running.get("/readyz?verbose")
+        assert await running.metric("waiting_for_shards") == 1
+    assert ready.endswith("readyz check passed\n"), "a StatefulSet that rolls out waits for its pods to be ready"
     problem = "lease default/lock-2 is held by one-of-three with --shards=3, and this process has --shards=2"
     assert f"[!]shards: {problem}\n" in ready
     assert written(cluster, 0) == 0
@@ -73,9 +63,8 @@ def names(group: str, resource: str) -> Callable[[Cluster], set[str]]:
 
 
 async def test_each_shard_has_its_own_hpas_lease_and_saved_history(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster,
 ) -> None:
-    caplog.set_level(logging.INFO)
     assert [shard_number("default", name, count=2) for name in (FIRST, SECOND)] == [0, 1]
     for name in (FIRST, SECOND):
         cluster.add_deployment(name, replicas=1)
@@ -88,14 +77,9 @@ async def test_each_shard_has_its_own_hpas_lease_and_saved_history(
         async with shard(cluster, 1):
             await until(lambda: cluster.replicas(SECOND) == 3)
             await until(lambda: cluster.condition(SECOND, "ScalingActive") is not None)
-    caplog.clear()
-    async with shard(cluster, 0), aiohttp.ClientSession() as http:
-        await until(lambda: "restored the history of" in caplog.text)
-        port = caplog.text.partition("health and metrics on 127.0.0.1 port ")[2].split()[0]
-        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-            shown = (await response.text()).splitlines()
-    assert "restored the history of 1 HPAs" in caplog.text
-    assert "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1.0" in shown
+    async with shard(cluster, 0) as running:
+        await until(lambda: running.logged("restored the history of 1 HPAs"))
+        assert await running.metric("num_horizontal_pod_autoscalers") == 1
     assert names("coordination.k8s.io", "leases")(cluster) >= {"lock-0", "lock-1"}
     assert names("", "configmaps")(cluster) >= {"state-0", "state-1"}
 
