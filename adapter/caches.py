@@ -20,19 +20,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from kube.aio.tasks import SingleFlight
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-Fetch = Callable[[Deadline], Awaitable[T]]
-"""Fetches a value; the deadline is the latest of its callers'."""
+Fetch = Callable[[float], Awaitable[T]]
+"""Fetches a value; the deadline (event loop time, infinite for none) is the latest of its callers'."""
 
 # A failure is shared with concurrent callers, and cached for this long.
 _FAILURE_SECONDS = 1.0
@@ -139,7 +139,7 @@ class CacheFigures:
 class _DeadlinePassed(Exception):
     """A call failed at its deadline, so callers with a later one try again; `__cause__` is the failure."""
 
-    def __init__(self, deadline: Deadline) -> None:
+    def __init__(self, deadline: float) -> None:
         super().__init__()
         self.deadline = deadline
 
@@ -178,7 +178,7 @@ class RefreshAheadCache(Generic[T]):
         self._due = due
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._flights: SingleFlight[Hashable, T] = SingleFlight()
-        self._deadlines: dict[Hashable, list[Deadline]] = {}
+        self._deadlines: dict[Hashable, list[float]] = {}
         self._prefetching: dict[Hashable, asyncio.Task[None]] = {}
         self._tasks = asyncio.TaskGroup()
         self._is_open = False
@@ -222,7 +222,7 @@ class RefreshAheadCache(Generic[T]):
         entry.missed = True
         return None
 
-    async def get(self, key: Hashable, fetch: Fetch[T], deadline: Deadline = NO_DEADLINE) -> T:
+    async def get(self, key: Hashable, fetch: Fetch[T], deadline: float = math.inf) -> T:
         """Return the cached value; on a miss join the call in flight for the key, or call `fetch`.
 
         Raises:
@@ -239,7 +239,7 @@ class RefreshAheadCache(Generic[T]):
         deadlines = self._deadlines.setdefault(key, [])
         deadlines.append(deadline)
         try:
-            async with deadline.timeout():
+            async with asyncio.timeout_at(None if deadline == math.inf else deadline):
                 while True:
                     try:
                         return await self._flights.do(key, lambda: self._call(key, fetch))
@@ -277,12 +277,12 @@ class RefreshAheadCache(Generic[T]):
             await self._flights.do(key, lambda: self._call(key, fetch))
 
     async def _call(self, key: Hashable, fetch: Fetch[T]) -> T:
-        deadline = max(self._deadlines.get(key, ()), default=NO_DEADLINE)
+        deadline = max(self._deadlines.get(key, ()), default=math.inf)
         started = self._time()
         try:
             value = await fetch(deadline)
         except Exception as error:
-            if deadline.remaining() <= _EARLY_SECONDS:
+            if deadline - asyncio.get_running_loop().time() <= _EARLY_SECONDS:
                 raise _DeadlinePassed(deadline) from error
             if self._is_open and self.ttl and self._caches_failure(error):
                 self._put(key, _Entry(fetch, _size_of(key), failure=error))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import statistics
 import tempfile
 import time
@@ -22,7 +23,6 @@ import click
 import msgspec
 from aiohttp import web
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -61,7 +61,7 @@ class _Counted:
         self.counts: Counter[str] = Counter()
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         self.counts[query.removeprefix("(").partition("\n")[0]] += 1
         return await self._servers.instant(query, deadline=deadline, destination=destination)

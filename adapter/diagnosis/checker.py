@@ -9,12 +9,12 @@ rules, the metrics and the log are not affected.
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings, SeriesSource
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.check import check_rule, unknown
 from adapter.diagnosis.lint import in_order, lint
 from adapter.diagnosis.probe import Probe
@@ -75,7 +75,7 @@ class QueryRecord:
         return found[:_MAX_SERIES]
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Return the result of a query."""
         try:

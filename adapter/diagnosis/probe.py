@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,6 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource, Source
 from adapter.content.values import ExternalMetricValue, MetricValue, to_milli
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.query_notes import existing_series, sample_age, several_values, what_exists
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
@@ -77,7 +77,7 @@ class _Recorder:
     notes: tuple[str, ...] = ()
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         query = self.rewrite(query)
         self.queries.append(sent_query(query, destination.tenant))
@@ -160,13 +160,13 @@ class Probe:
         else:
             example = await self._external(source, selection, recorder)
         if self._ages and example.values and example.queries:
-            deadline = Deadline.after(_EXISTING_SECONDS)
+            deadline = _after(_EXISTING_SECONDS)
             age = await sample_age(self._existing, example.queries[-1], source.rule.destination, deadline=deadline)
             return example if age is None else msgspec.structs.replace(example, samples=str(age), long_range=age.advice)
         if example.values or not recorder.found_nothing:
             return example
         existing = await what_exists(
-            self._existing, recorder.queries[-1], source.rule.destination, deadline=Deadline.after(_EXISTING_SECONDS)
+            self._existing, recorder.queries[-1], source.rule.destination, deadline=_after(_EXISTING_SECONDS)
         )
         return msgspec.structs.replace(example, existing=existing)
 
@@ -305,11 +305,14 @@ class Probe:
 
     def _external_request(self, namespace: str, metric: str, selection: Selection) -> ExternalMetricRequest:
         return ExternalMetricRequest(
-            namespace=namespace, metric=metric, selector=selection.metric_selector, deadline=self._deadline()
+            namespace=namespace,
+            metric=metric,
+            selector=selection.metric_selector,
+            deadline=self._deadline(),
         )
 
-    def _deadline(self) -> Deadline:
-        return Deadline.after(self._seconds)
+    def _deadline(self) -> float:
+        return _after(self._seconds)
 
     async def _any_object(
         self, source: CustomSource, namespace: str, name: str, recorder: _Recorder
@@ -356,6 +359,11 @@ class Probe:
     async def _query(self, query: str, source: Source, recorder: _Recorder) -> Sequence[Sample]:
         result = await recorder.instant(query, deadline=self._deadline(), destination=source.rule.destination)
         return _samples(result)
+
+
+def _after(seconds: float) -> float:
+    """Return the deadline some seconds from now."""
+    return asyncio.get_running_loop().time() + seconds
 
 
 def _samples(result: Vector) -> Sequence[Sample]:

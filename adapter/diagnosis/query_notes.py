@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from adapter.catalog.inventory import CustomSource
-from adapter.deadlines import Deadline
 from adapter.planning.rule_queries import by_name
 from adapter.planning.sample_times import Selectors, read_ages
 from adapter.planning.vectors import InstantQueries
@@ -37,7 +36,7 @@ def added_matcher(destination: Destination) -> str:
 
 
 async def existing_series(
-    prometheus: InstantQueries, names: Iterable[str], destination: Destination, *, deadline: Deadline
+    prometheus: InstantQueries, names: Iterable[str], destination: Destination, *, deadline: float
 ) -> list[str]:
     """Return the names of which there are series now, of those that the destination may read.
 
@@ -52,7 +51,7 @@ async def existing_series(
     return [name for name in wanted if name in found]
 
 
-async def what_exists(prometheus: InstantQueries, query: str, destination: Destination, *, deadline: Deadline) -> str:
+async def what_exists(prometheus: InstantQueries, query: str, destination: Destination, *, deadline: float) -> str:
     """Return which of the names in a query have series now; "" if that is not known."""
     try:
         names = await asyncio.to_thread(_names, query)
@@ -132,7 +131,7 @@ class SampleAge:
 
 
 async def sample_age(
-    prometheus: InstantQueries, query: str, destination: Destination, *, deadline: Deadline
+    prometheus: InstantQueries, query: str, destination: Destination, *, deadline: float
 ) -> SampleAge | None:
     """Query the times of the samples that a query reads; None if Prometheus does not say."""
     selectors = await asyncio.to_thread(Selectors.of, query)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import ExternalSource
 from adapter.content.values import EXTERNAL_GROUP, ExternalMetricValue
-from adapter.deadlines import Deadline
 from adapter.metrics.forecasts import ForecastValues
 from adapter.metrics.forward import Forwarder
 from adapter.metrics.requests import ExternalMetricRequest
@@ -89,7 +88,7 @@ class ExternalMetrics:
             raise self.queries.failure(rule, str(error)) from error
         return values
 
-    async def _queried(self, query: ExternalQuery, deadline: Deadline) -> list[ExternalMetricValue]:
+    async def _queried(self, query: ExternalQuery, deadline: float) -> list[ExternalMetricValue]:
         async def alone(result: Vector | None) -> list[ExternalMetricValue]:
             if result is None:
                 raise StatusError(500, "", "encountered an unexpected query result type")
@@ -99,7 +98,7 @@ class ExternalMetrics:
         return await self.queries.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
     async def _activated(
-        self, query: ExternalQuery, activation: Activation, values: list[ExternalMetricValue], deadline: Deadline
+        self, query: ExternalQuery, activation: Activation, values: list[ExternalMetricValue], deadline: float
     ) -> list[ExternalMetricValue]:
         """Return 0 for each value below the threshold that was below it long enough.
 

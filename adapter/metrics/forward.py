@@ -35,7 +35,6 @@ from yarl import URL
 from adapter.caches import RefreshAheadCache
 from adapter.catalog.listings import seconds_to_next
 from adapter.content.values import ExternalMetricValue
-from adapter.deadlines import Deadline
 from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
 from adapter.rules import ForwardOptions
@@ -244,7 +243,7 @@ class OtherAdapter:
         path = f"/namespaces/{quote(request.namespace, safe='')}/{quote(request.metric, safe='')}"
         selector = str(request.selector)
 
-        async def fetch(_: Deadline) -> list[ExternalMetricValue]:
+        async def fetch(_: float) -> list[ExternalMetricValue]:
             return await self._fetch(path, selector)
 
         try:

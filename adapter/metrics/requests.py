@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from kube.values.selectors import EVERYTHING, LabelSelector
 
 ALL_OBJECTS = "*"
@@ -22,7 +23,7 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
         metric: the metric's name.
         selector: selects the objects; used with ALL_OBJECTS only.
         metric_selector: selects the metric's series.
-        deadline: when the response is due.
+        deadline: when the response is due, by the event loop's clock.
     """
 
     resource: str
@@ -32,7 +33,7 @@ class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     selector: LabelSelector = EVERYTHING
     metric_selector: LabelSelector = EVERYTHING
-    deadline: Deadline = NO_DEADLINE
+    deadline: float = math.inf
 
 
 class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,4 +42,4 @@ class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     metric: str
     selector: LabelSelector = EVERYTHING
-    deadline: Deadline = NO_DEADLINE
+    deadline: float = math.inf

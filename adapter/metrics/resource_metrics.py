@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.content.values import RESOURCE_GROUP, ContainerUsage, ObjectUsage, Usage
-from adapter.deadlines import Deadline
 from adapter.gotemplate import Template
 from adapter.metrics.objects import ObjectMetadata, ObjectSource
 from adapter.planning.metric_queries import ObjectsQuery, QueryError
@@ -60,7 +59,7 @@ class ResourceMetrics:
         self._sources = {"pods": (_PODS, sources[::2]), "nodes": (_NODES, sources[1::2])}  # CPU and memory of each
 
     async def usages(
-        self, resource: str, *, namespace: str = "", selector: LabelSelector, name: str = "", deadline: Deadline
+        self, resource: str, *, namespace: str = "", selector: LabelSelector, name: str = "", deadline: float
     ) -> list[ObjectUsage]:
         """Return the usage of pods or nodes, in the order of namespaces and names; those without values are left out.
 
@@ -133,7 +132,7 @@ class ResourceMetrics:
                 values.setdefault(name, max(milli, 0))
         return values
 
-    async def _samples(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples:
+    async def _samples(self, query: ObjectsQuery, deadline: float) -> ObjectSamples:
         source, rule = query.source, query.source.rule
         problem = "the query must make a vector, with a value for each object"
         if not source.resource_label or (query.namespace and not source.namespace_label):

@@ -27,7 +27,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vectors import IndexedVector, Outcome, VectorCache
 from adapter.prometheus import PrometheusError, Vector
@@ -156,7 +155,7 @@ class MetricsQueryCoalescer:
             if group.paused is not None:
                 yield group.rule.key, group.paused
 
-    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
+    async def cached(self, query: MetricQuery, deadline: float = math.inf) -> IndexedVector | None:
         """Return the cached result of the coalesced query, or a new one if a new sample of it is due.
 
         None: the request has to be sent alone, before its `deadline`. Its coalesced query is then sent in the

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from adapter.catalog.inventory import CustomSource
 from adapter.content.values import to_milli
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery, Plan, SelectorNotSupported
 from adapter.planning.vectors import IndexedVector, InstantQueries, ObjectSamples, matching
@@ -79,7 +78,7 @@ class RuleQueries:
     async def evaluate(
         self,
         query: MetricQuery,
-        deadline: Deadline,
+        deadline: float,
         *,
         coalesced: Callable[[IndexedVector], Awaitable[_T | None]],
         alone: Callable[[Vector | None], Awaitable[_T]],
@@ -100,7 +99,7 @@ class RuleQueries:
         found = None if vector is None else await coalesced(vector)
         return await alone(await self.execute(query, deadline)) if found is None else found
 
-    async def objects(self, query: ObjectsQuery, deadline: Deadline) -> ObjectSamples | None:
+    async def objects(self, query: ObjectsQuery, deadline: float) -> ObjectSamples | None:
         """Return the samples of objects by name, in the order of labels; None if the result is no vector.
 
         Raises:
@@ -115,7 +114,7 @@ class RuleQueries:
 
         return await self.evaluate(query, deadline, coalesced=coalesced, alone=alone)
 
-    async def execute(self, query: MetricQuery, deadline: Deadline) -> Vector | None:
+    async def execute(self, query: MetricQuery, deadline: float) -> Vector | None:
         """Plan a request, execute its queries, and return the samples, None if they have no single values.
 
         Raises:
@@ -130,7 +129,7 @@ class RuleQueries:
             self._coalescer.sent_alone(query, result.seconds)
         return result
 
-    async def recently_active(self, query: ExternalQuery, activation: Activation, deadline: Deadline) -> Vector:
+    async def recently_active(self, query: ExternalQuery, activation: Activation, deadline: float) -> Vector:
         """Return the samples that were at the threshold of the rule's activation, or above it, during its `for`.
 
         Raises:
@@ -143,7 +142,7 @@ class RuleQueries:
             raise self.failure(query.source.rule, "the query must make a vector")
         return result
 
-    async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: Deadline) -> Vector | None:
+    async def _execute_plan(self, rule: AnyRule, plan: Plan, deadline: float) -> Vector | None:
         if plan.too_long:
             self.warn_once(
                 rule,
@@ -161,7 +160,7 @@ class RuleQueries:
             result = _only_value(result, plan.value_labels)
         return None if result is None else await matching(result, plan.labels, plan.selector)
 
-    async def query(self, rule: AnyRule, query: str, *, deadline: Deadline = NO_DEADLINE) -> Vector | None:
+    async def query(self, rule: AnyRule, query: str, *, deadline: float = math.inf) -> Vector | None:
         """Evaluate a query of a rule; None if its result has no single values.
 
         Raises:
@@ -184,7 +183,7 @@ class RuleQueries:
                 _log.info("%s: the query works again", rule)
         return result
 
-    async def _query_all(self, rule: AnyRule, queries: tuple[str, ...], deadline: Deadline) -> list[Vector | None]:
+    async def _query_all(self, rule: AnyRule, queries: tuple[str, ...], deadline: float) -> list[Vector | None]:
         """Evaluate several queries, a few at a time; the first failure cancels the others."""
         free = asyncio.Semaphore(_CONCURRENCY)
 

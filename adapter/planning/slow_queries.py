@@ -26,7 +26,6 @@ from cachetools import LRUCache
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from adapter.deadlines import Deadline
 from adapter.prometheus import PrometheusSlow, PrometheusTimeout, QueryProgress, Vector
 from kube.api.retries import Backoff
 
@@ -97,7 +96,7 @@ class SlowQueries(Collector):
         key: Hashable,
         get: Callable[[], Awaitable[Vector]],
         *,
-        deadline: Deadline,
+        deadline: float,
         progress: Callable[[], QueryProgress | None],
         responded_at: Callable[[], float],
     ) -> Vector:
@@ -160,7 +159,7 @@ class SlowQueries(Collector):
         except TimeoutError as error:
             raise self._refusal(namespace, budget, self._reason) from error
         except PrometheusTimeout:
-            timed_out = deadline.remaining() != 0
+            timed_out = loop.time() < deadline
             raise
         finally:
             timer.cancel()

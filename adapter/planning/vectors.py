@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from adapter.caches import Fetch, RefreshAheadCache
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.gil import releasing_gil
 from adapter.planning.sample_times import REFUSED_SECONDS, SampleClock
 from adapter.planning.slow_queries import SlowQueries
@@ -233,7 +232,7 @@ class InstantQueries(Protocol):
     """Evaluates queries; see PrometheusServers.instant."""
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Evaluate a query now."""
 
@@ -266,11 +265,11 @@ class VectorCache(RefreshAheadCache[Vector]):
         self._slow: WeakSet[asyncio.Task[None]] = WeakSet()  # background queries that requests have waited for in vain
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Return a query's result; raises as PrometheusServers.instant, and PrometheusSlow."""
         key = query, destination
-        if deadline.remaining() <= 0:
+        if deadline <= asyncio.get_running_loop().time():
             raise PrometheusTimeout("no time was left for the query")
         value = self.cached(key)
         if value is not None:
@@ -285,8 +284,8 @@ class VectorCache(RefreshAheadCache[Vector]):
             responded_at=lambda: self._responded_at.get(destination.server, -math.inf),
         )
 
-    async def _instant(self, query: str, deadline: Deadline, destination: Destination) -> Vector:
-        left = deadline.remaining()
+    async def _instant(self, query: str, deadline: float, destination: Destination) -> Vector:
+        left = deadline - asyncio.get_running_loop().time()
         fetch = self._fetch(query, destination)
         while True:
             try:
@@ -305,7 +304,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         *,
         index: ObjectLabels | None,
         observe: Callable[[Outcome], None],
-        deadline: Deadline = NO_DEADLINE,
+        deadline: float = math.inf,
     ) -> Vector | None:
         """Send a query in the background, and refresh it for as long as its results have hits; return None.
 
@@ -315,7 +314,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         """
         fetch = self._fetch(query, destination, index)
 
-        async def observed(latest: Deadline) -> Vector:
+        async def observed(latest: float) -> Vector:
             try:
                 result = await fetch(latest)
             except PrometheusError as error:
@@ -331,14 +330,15 @@ class VectorCache(RefreshAheadCache[Vector]):
             return None
         task = self._prefetching[key]
         if task not in self._slow:
-            seconds = min(_DUE_SECONDS, deadline.remaining() / 2)  # the rest is for the request's own query
+            left = max(deadline - asyncio.get_running_loop().time(), 0.0)
+            seconds = min(_DUE_SECONDS, left / 2)  # the rest is for the request's own query
             done, _ = await asyncio.wait([task], timeout=seconds)
             if not done and seconds == _DUE_SECONDS:
                 self._slow.add(task)  # later requests do not wait for it
         return self.cached(key)
 
     def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
-        async def fetch(deadline: Deadline) -> Vector:
+        async def fetch(deadline: float) -> Vector:
             now = asyncio.get_running_loop().time
             before = self.latest((query, destination))
             indexes: frozenset[tuple[str, ...]] = frozenset()

@@ -28,7 +28,6 @@ import aiohttp
 from cachetools import LRUCache
 from yarl import URL
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus.errors import (
     PrometheusAccessError,
     PrometheusBadResponse,
@@ -138,18 +137,19 @@ class PrometheusClient:
         await self._upstream.close()
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Evaluate a query now, within the limits of the destination's tenant.
 
         The destination's headers replace those of the options with the same names. Prometheus gets the seconds until
-        the deadline as `timeout`, limited by the options and the tenant. A result of more samples than the tenant may
-        get is an error.
+        the deadline (event loop time) as `timeout`, limited by the options and the tenant. A result of more samples
+        than the tenant may get is an error.
 
         Raises:
             PrometheusError: one of the subclasses that `adapter.prometheus` lists.
         """
-        seconds = min(self._query_seconds, destination.tenant.query_seconds, deadline.remaining())
+        left = deadline - asyncio.get_running_loop().time()
+        seconds = min(self._query_seconds, destination.tenant.query_seconds, left)
         if seconds <= 0:
             raise PrometheusTimeout("no time was left for the query")
         # Never rounded to 0, which some servers interpret as no limit.

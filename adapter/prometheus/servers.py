@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from adapter.caches import CacheShares
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus.client import PrometheusClient
 from adapter.prometheus.errors import PrometheusQueryError
 from adapter.prometheus.long_responses import MemoryBudget
@@ -90,7 +90,7 @@ class PrometheusServers:
             await self._close_if_idle(options)
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """Query the server of a destination, as its tenant may; see PrometheusClient.instant."""
         query = await self._permitted(query, destination)

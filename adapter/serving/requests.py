@@ -19,7 +19,6 @@ from multidict import CIMultiDictProxy
 
 from adapter.content.encoding import Conversion, Encodable, Encoded, Representation
 from adapter.content.values import CUSTOM_GROUP, EXTERNAL_GROUP, INCLUDED
-from adapter.deadlines import Deadline
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
 from adapter.settings import DEFAULTS
 from kube.api import status
@@ -135,12 +134,12 @@ class Request(msgspec.Struct, eq=False):
     Attributes:
         line: its method and target.
         headers: its headers.
-        deadline: when the response is due.
+        deadline: when the response is due, by the event loop's clock.
     """
 
     line: RequestLine
     headers: CIMultiDictProxy[str]
-    deadline: Deadline
+    deadline: float
 
     @property
     def target(self) -> Target:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import aiohttp
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource, ExternalSource
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, Vector
 from adapter.prometheus.results import decode
 from adapter.rules import Rule, parse_rules
@@ -52,7 +53,7 @@ class AtOneMoment:
         self.requests = 0
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         """The result of a query."""
         self.requests += 1

@@ -7,6 +7,7 @@ client and the lists of objects are the real ones, over HTTP.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,6 @@ from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -30,6 +30,7 @@ from adapter.telemetry import RuleTelemetry
 from kube.api.client import KubeClient
 from kube.api.mapping import RestMapper
 from kube.values.selectors import EVERYTHING, LabelSelector
+from tests.deadlines import after
 from tests.kube.scripted import ScriptedServer, connected, respond, scripted_server
 
 DATA = Path(__file__).parent.parent / "data"
@@ -49,7 +50,7 @@ class CannedPrometheus:
     result: Vector | PrometheusError = field(default_factory=lambda: Vector(()))
     listed: list[tuple[str, float, float]] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    deadlines: list[Deadline] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
     destinations: list[Destination] = field(default_factory=list)
 
     async def series(
@@ -63,7 +64,7 @@ class CannedPrometheus:
         return found
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         self.destinations.append(destination)
         self.queries.append(query)
@@ -137,7 +138,7 @@ def custom_request(
         metric=metric,
         selector=selector,
         metric_selector=metric_selector,
-        deadline=Deadline.after(seconds),
+        deadline=after(seconds),
     )
 
 
@@ -145,9 +146,7 @@ def external_request(
     *, metric: str, namespace: str = "shop", selector: LabelSelector = EVERYTHING, seconds: float = 10.0
 ) -> ExternalMetricRequest:
     """A request for an external metric that is due in some seconds."""
-    return ExternalMetricRequest(
-        namespace=namespace, metric=metric, selector=selector, deadline=Deadline.after(seconds)
-    )
+    return ExternalMetricRequest(namespace=namespace, metric=metric, selector=selector, deadline=after(seconds))
 
 
 def packets() -> tuple[RulesFile, CannedPrometheus]:

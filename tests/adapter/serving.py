@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 import socket
 import ssl
 from collections.abc import AsyncIterator, Collection
@@ -20,7 +21,6 @@ from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
 from adapter.content.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.serving.debug_pages import DebugPages
@@ -58,7 +58,7 @@ def parsed_request(target: str, *, method: str = "GET", accept: str = "", user_a
     """A request as the router sees it."""
     line = RequestLines(lambda _: False).parse(method, target)
     headers = {name: value for name, value in (("Accept", accept), ("User-Agent", user_agent)) if value}
-    return Request(line, CIMultiDictProxy(CIMultiDict(headers)), NO_DEADLINE)
+    return Request(line, CIMultiDictProxy(CIMultiDict(headers)), math.inf)
 
 
 def bound_socket() -> socket.socket:
@@ -118,7 +118,9 @@ class CannedMetrics:
         await asyncio.wait_for(self.holding.wait(), 60)
 
     async def _note(self, request: CustomMetricRequest | ExternalMetricRequest) -> None:
-        self.requests.append({**msgspec.structs.asdict(request), "seconds": request.deadline.remaining()})
+        self.requests.append(
+            {**msgspec.structs.asdict(request), "seconds": request.deadline - asyncio.get_running_loop().time()}
+        )
         if self.error is not None:
             raise self.error
         if self.hold is not None:
@@ -149,7 +151,7 @@ class CannedUsage:
         self.count = 1
 
     async def usages(
-        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float
     ) -> list[ObjectUsage]:
         """Pods without containers, in one namespace, or nodes."""
         self.requests += 1

@@ -13,7 +13,6 @@ import pytest
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.content.values import ExternalMetricValue
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.external import ExternalMetrics
 from adapter.planning.rule_queries import RuleQueries, activated_query, recently_active_query
 from adapter.prometheus import (
@@ -41,7 +40,7 @@ class TwoQueries(CannedPrometheus):
     recent: Vector | PrometheusUnavailable = field(default_factory=lambda: Vector(()))
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         self.result = self.recent if query.startswith("max_over_time(") else self.now
         return await super().instant(query, deadline=deadline, destination=destination)

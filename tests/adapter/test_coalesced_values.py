@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +15,6 @@ import msgspec
 import pytest
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.deadlines import NO_DEADLINE
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.metric_queries import ExternalQuery, MetricQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
@@ -164,7 +164,7 @@ async def coalesced(coalescer: MetricsQueryCoalescer, cache: VectorCache, query:
 
 async def objects_alone(queries: RuleQueries, query: ObjectsQuery) -> Found:
     """Each object's value and time, by a query for exactly these objects."""
-    found = await queries.execute(query, NO_DEADLINE)
+    found = await queries.execute(query, math.inf)
     assert isinstance(found, Vector)
     first: dict[str, Sample | list[Sample]] = {}
     for sample in found.samples:
@@ -207,7 +207,7 @@ def series_of(vector: Vector) -> Labelled:
 async def series_alone(queries: RuleQueries, query: ExternalQuery) -> Labelled:
     """Each series' value and time, by labels, by a query for exactly this namespace and selector."""
     try:
-        found = await queries.execute(query, NO_DEADLINE)
+        found = await queries.execute(query, math.inf)
     except StatusError as error:
         raise AssertionError(f"{query.plan().queries} fails, and the coalesced one does not") from error
     assert isinstance(found, Vector)

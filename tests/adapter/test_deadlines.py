@@ -1,4 +1,4 @@
-"""Deadline and within()."""
+"""Work that ends at its deadline."""
 
 from __future__ import annotations
 
@@ -7,33 +7,10 @@ import math
 
 import pytest
 
-from adapter.deadlines import Deadline, DeadlineExceeded, within
+from adapter.serving.server import DeadlineExceeded, within
+from tests.deadlines import after
 
 pytestmark = pytest.mark.looptime
-
-
-async def test_deadline_counts_down_and_never_below_zero() -> None:
-    deadline = Deadline.after(5)
-    assert deadline.remaining() == 5
-    await asyncio.sleep(2)
-    assert deadline.remaining() == 3
-    await asyncio.sleep(10)
-    assert deadline.remaining() == 0
-
-
-async def test_no_timeout_is_later_than_any_deadline() -> None:
-    assert Deadline.after(None).remaining() == math.inf
-    assert max(Deadline.after(5), Deadline.after(None), Deadline.after(7)) == Deadline()
-    assert max(Deadline.after(5), Deadline.after(7)).remaining() == 7
-
-
-async def test_timeout_ends_at_the_deadline() -> None:
-    deadline = Deadline.after(5)
-    await asyncio.sleep(2)
-    with pytest.raises(TimeoutError):
-        async with deadline.timeout():
-            await asyncio.Event().wait()
-    assert asyncio.get_running_loop().time() == 5
 
 
 async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +18,7 @@ async def test_work_that_does_not_wait_sets_no_timer(monkeypatch: pytest.MonkeyP
         return 5
 
     monkeypatch.setattr(asyncio, "timeout", None)
-    assert await within(Deadline.after(0), work()) == 5
+    assert await within(after(0), work()) == 5
 
 
 async def test_result_of_work_that_waits_several_times_is_returned() -> None:
@@ -50,7 +27,7 @@ async def test_result_of_work_that_waits_several_times_is_returned() -> None:
         asyncio.get_running_loop().call_soon(first.set_result, "a")
         return [await first, await asyncio.sleep(0, "b"), await asyncio.to_thread(lambda: "c")]
 
-    assert await within(Deadline(), work()) == ["a", "b", "c"]
+    assert await within(math.inf, work()) == ["a", "b", "c"]
 
 
 async def test_work_that_waits_too_long_is_cancelled() -> None:
@@ -64,7 +41,7 @@ async def test_work_that_waits_too_long_is_cancelled() -> None:
             raise
 
     with pytest.raises(DeadlineExceeded):
-        await within(Deadline.after(1), work())
+        await within(after(1), work())
     assert cancelled == [1]
 
 
@@ -76,7 +53,7 @@ async def test_timeout_error_of_the_work_is_not_the_deadlines() -> None:
 
     for waits in (False, True):
         with pytest.raises(TimeoutError, match="its own") as caught:
-            await within(Deadline.after(60), work(waits=waits))
+            await within(after(60), work(waits=waits))
         assert not isinstance(caught.value, DeadlineExceeded)
 
 
@@ -90,7 +67,7 @@ async def test_failed_future_raises_in_the_work() -> None:
             return f"caught {error}"
 
     asyncio.get_running_loop().call_soon(failing.set_exception, ValueError("x"))
-    assert await within(Deadline.after(60), work()) == "caught x"
+    assert await within(after(60), work()) == "caught x"
 
 
 async def test_cancelling_the_caller_cancels_the_work() -> None:
@@ -106,7 +83,7 @@ async def test_cancelling_the_caller_cancels_the_work() -> None:
             await asyncio.sleep(0)  # a clean-up may wait
             raise
 
-    task = asyncio.create_task(within(Deadline(), work()))
+    task = asyncio.create_task(within(math.inf, work()))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -123,4 +100,4 @@ async def test_timeouts_begun_before_the_first_wait_still_count() -> None:
             return "its own timeout"
         return "none"
 
-    assert await within(Deadline.after(60), work()) == "its own timeout"
+    assert await within(after(60), work()) == "its own timeout"

@@ -7,7 +7,6 @@ import logging
 import pytest
 from aiohttp import web
 
-from adapter.deadlines import Deadline
 from adapter.prometheus import (
     PrometheusClient,
     PrometheusOptions,
@@ -20,6 +19,7 @@ from adapter.prometheus import (
 from adapter.prometheus import client as client_module
 from adapter.settings import PrometheusSettings
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, never, responds, scripted
+from tests.deadlines import after
 
 
 async def test_get_sends_the_query_in_the_url(server: ScriptedPrometheus) -> None:
@@ -33,7 +33,7 @@ async def test_get_sends_the_query_in_the_url(server: ScriptedPrometheus) -> Non
 async def test_post_sends_the_query_in_the_body(server: ScriptedPrometheus) -> None:
     query = "sum(a) or " * 20_000
     async with PrometheusClient(PrometheusOptions(url=server.url, verb="POST")) as client:
-        await client.instant(query, deadline=Deadline.after(2.5))
+        await client.instant(query, deadline=after(2.5))
     assert server.requests == [("POST", "/api/v1/query", {"query": query, "timeout": "2.500"})]
 
 
@@ -55,7 +55,7 @@ async def test_slow_server_is_a_timeout(server: ScriptedPrometheus) -> None:
     settings = PrometheusSettings(list_seconds=0.2)
     async with PrometheusClient(PrometheusOptions(url=server.url), settings=settings) as client:
         with pytest.raises(PrometheusTimeout):
-            await client.instant("a", deadline=Deadline.after(0.2))
+            await client.instant("a", deadline=after(0.2))
         with pytest.raises(PrometheusTimeout):
             await client.series("a", start=0, end=1)
 
@@ -77,7 +77,7 @@ async def test_redirect_is_not_followed(server: ScriptedPrometheus) -> None:
 async def test_expired_deadline_sends_nothing(server: ScriptedPrometheus) -> None:
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:
         with pytest.raises(PrometheusTimeout, match="no time was left"):
-            await client.instant("a", deadline=Deadline.after(0))
+            await client.instant("a", deadline=after(0))
     assert server.requests == []
 
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from adapter.caches import RefreshAheadCache
-from adapter.deadlines import Deadline
 
 # The event loop's time moves to the next timer when there is nothing else to do: no sleep takes long, or too long.
 pytestmark = pytest.mark.looptime
@@ -24,14 +23,14 @@ class Source:
     def __init__(self, *, held: bool = False) -> None:
         self.calls = 0
         self.ended = 0
-        self.deadlines: list[Deadline] = []
+        self.deadlines: list[float] = []
         self.open = asyncio.Event()
         self.changed = asyncio.Condition()
         self.failure: Exception | None = None
         if not held:
             self.open.set()
 
-    async def fetch(self, deadline: Deadline) -> int:
+    async def fetch(self, deadline: float) -> int:
         self.calls += 1
         self.deadlines.append(deadline)
         async with self.changed:
@@ -141,8 +140,8 @@ async def test_entry_with_a_hit_is_refreshed_ahead_and_one_without_is_evicted() 
 async def test_miss_soon_after_expiry_counts_as_a_hit() -> None:
     called_by: list[int] = []
 
-    def fetch(number: int) -> Callable[[Deadline], Awaitable[int]]:
-        async def call(_: Deadline) -> int:
+    def fetch(number: int) -> Callable[[float], Awaitable[int]]:
+        async def call(_: float) -> int:
             called_by.append(number)
             return number
 

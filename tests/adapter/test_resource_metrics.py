@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from adapter.content import protobuf
 from adapter.content.encoding import Representation
 from adapter.content.values import ContainerUsage, ObjectUsage, Usage, UsageDocument
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.coalescer import MetricsQueryCoalescer
@@ -71,7 +70,7 @@ class Prometheus:
     destinations: list[Destination] = field(default_factory=list)
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         self.queries.append(query)
         self.destinations.append(destination)
@@ -96,7 +95,7 @@ def metrics(prometheus: Prometheus, *found: ObjectMetadata, rules: ResourceRules
 
 
 async def usages(served: ResourceMetrics, resource: str, *, namespace: str = "", name: str = "") -> list[ObjectUsage]:
-    return await served.usages(resource, namespace=namespace, selector=EVERYTHING, name=name, deadline=NO_DEADLINE)
+    return await served.usages(resource, namespace=namespace, selector=EVERYTHING, name=name, deadline=math.inf)
 
 
 def pod(name: str, namespace: str = "shop") -> ObjectMetadata:
@@ -132,7 +131,7 @@ async def test_namespaces_are_queried_some_at_a_time() -> None:
         now = most = 0
 
         async def instant(
-            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector:
             self.now += 1
             self.most = max(self.most, self.now)
@@ -194,7 +193,7 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
         """Each namespace's pod uses as much as its name says."""
 
         async def instant(
-            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector:
             found = re.search(r'namespace="ns-(\d)"', query)
             assert found is not None
@@ -370,7 +369,7 @@ class OtherIndexes(MetricsQueryCoalescer):
 
     result: IndexedVector
 
-    async def cached(self, query: MetricQuery, deadline: Deadline = NO_DEADLINE) -> IndexedVector | None:
+    async def cached(self, query: MetricQuery, deadline: float = math.inf) -> IndexedVector | None:
         return self.result
 
 

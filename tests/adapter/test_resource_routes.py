@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from adapter.content.values import ContainerUsage, ObjectUsage, Usage
-from adapter.deadlines import Deadline
 from adapter.serving.requests import Response
 from adapter.serving.routes import usage_response
 from kube.api.status import StatusError
@@ -45,7 +44,7 @@ class Cluster:
     """One pod and one node, whatever is selected."""
 
     async def usages(
-        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: Deadline
+        self, resource: str, *, namespace: str, selector: LabelSelector, name: str = "", deadline: float
     ) -> list[ObjectUsage]:
         one = POD if resource == "pods" else NODE
         return [one] if namespace in ("", one.namespace) and name in ("", one.name) else []

@@ -1,10 +1,10 @@
 """`check` and `explain` say how old samples are, and which ranges are longer than the scrape interval needs."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.check import check
 from adapter.prometheus import (
     DEFAULT_DESTINATION,
@@ -34,7 +34,7 @@ class Prometheus(CannedPrometheus):
     failure: PrometheusError | None = None
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         if "timestamp" not in query:
             return Vector((Sample(POD, NOW, 9.0 if "irate" in query else 5.0),))

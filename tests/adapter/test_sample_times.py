@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.sample_times import Selectors
 from adapter.planning.vectors import Outcome, VectorCache
@@ -34,6 +33,7 @@ from playground.prometheus import PrometheusServer, Target
 from playground.workload import Workload, WorkloadPod
 from tests.adapter.coalescing_rules import SUM, source
 from tests.adapter.test_coalescer import objects_query
+from tests.deadlines import after
 
 TTL = 5.0
 SECONDS = 360
@@ -68,7 +68,7 @@ class ScrapedPrometheus:
     refused: int = 0
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         now = asyncio.get_running_loop().time()
         timed = "timestamp" in query
@@ -342,7 +342,7 @@ async def test_coalesced_requests_get_a_new_sample_when_it_is_due() -> None:
         for _ in range(30):
             before = time()
             seconds = 20.0 if any(waited) else 0.5
-            await coalescer.cached(objects_query(source(SUM), "web-0"), Deadline.after(seconds))
+            await coalescer.cached(objects_query(source(SUM), "web-0"), after(seconds))
             waited.append(time() - before)
             await asyncio.sleep(1.0)
         # Half of the time until the first one's deadline, then a second once.
@@ -386,7 +386,7 @@ async def test_range_of_no_whole_number_of_intervals_is_refreshed_as_usual() -> 
 async def test_times_that_are_no_numbers_are_ignored(labels: dict[str, str]) -> None:
     class Odd(ScrapedPrometheus):
         async def instant(
-            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector:
             result = await super().instant(query, deadline=deadline, destination=destination)
             assert isinstance(result, Vector)

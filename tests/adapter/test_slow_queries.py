@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 import statistics
 from collections import Counter
@@ -15,7 +16,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
@@ -27,6 +27,7 @@ from adapter.prometheus import (
     Vector,
 )
 from kube.aio.fairness import for_namespace
+from tests.deadlines import after
 
 pytestmark = pytest.mark.looptime
 
@@ -47,7 +48,7 @@ class Prometheus:
     most: Counter[str] = field(default_factory=Counter)
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         kind = query.split()[0]
         if kind == "alive":
@@ -119,12 +120,12 @@ async def limited(
         task.cancel()
 
 
-async def outcome(cache: VectorCache, query: str, *, namespace: str = "", seconds: float | None = None) -> str:
+async def outcome(cache: VectorCache, query: str, *, namespace: str = "", seconds: float = math.inf) -> str:
     """Send a query of a namespace, its first word if not given; return "value" or the error, and how long it took."""
     started = asyncio.get_running_loop().time()
     with for_namespace(namespace or query.split()[0]):
         try:
-            await cache.instant(query, deadline=Deadline.after(seconds))
+            await cache.instant(query, deadline=after(seconds))
             what = "value"
         except PrometheusError as error:
             what = type(error).__name__.removeprefix("Prometheus").lower()

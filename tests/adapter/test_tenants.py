@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
-from adapter.deadlines import Deadline
 from adapter.planning.vectors import VectorCache
 from adapter.prometheus import (
     Destination,
@@ -31,6 +30,7 @@ from adapter.rules.objects import Tenancy, read_object
 from adapter.settings import PrometheusSettings
 from tests.adapter.promql_queries import REFUSED, RESTRICTED
 from tests.adapter.scripted_prometheus import ScriptedPrometheus, never, responds
+from tests.deadlines import after
 
 RANGE: Final = {"start": 0, "end": 60, "step": 60}
 SHOP = Tenant(namespace="shop", label="namespace")
@@ -90,7 +90,7 @@ async def test_each_namespace_gets_its_own_label(servers: PrometheusServers, ser
     async with VectorCache(servers, ttl=60) as cache:
         for namespace in ("shop", "bank", "shop", "bank"):
             tenant = Tenant(namespace=namespace, label="namespace")
-            await cache.instant("x", deadline=Deadline.after(10), destination=Destination(tenant=tenant))
+            await cache.instant("x", deadline=after(10), destination=Destination(tenant=tenant))
     sent = [parameters["query"] for _, _, parameters in server.requests]
     assert sent == ['x{namespace="shop"}', 'x{namespace="bank"}']
 
@@ -208,7 +208,7 @@ async def test_a_result_is_read_only_up_to_the_limit(servers: PrometheusServers,
 async def test_prometheus_gets_the_time_of_the_tenant(servers: PrometheusServers, server: ScriptedPrometheus) -> None:
     destination = Destination(tenant=Tenant(namespace="shop", query_seconds=3))
     await servers.instant("x", destination=destination)
-    await servers.instant("x", destination=destination, deadline=Deadline.after(0.9))
+    await servers.instant("x", destination=destination, deadline=after(0.9))
     await servers.instant("x", destination=Destination(tenant=Tenant(namespace="shop", query_seconds=99)))
     first, second, third = (float(parameters["timeout"]) for _, _, parameters in server.requests)
     assert first == 3
@@ -232,7 +232,7 @@ async def test_queries_wait_in_the_queue_of_the_tenants_namespace(server: Script
 
         def query(text: str, namespace: str) -> asyncio.Task[Vector]:
             destination = Destination(tenant=Tenant(namespace=namespace))
-            return asyncio.create_task(cache.instant(text, deadline=Deadline.after(10), destination=destination))
+            return asyncio.create_task(cache.instant(text, deadline=after(10), destination=destination))
 
         tasks = [query("a", "shop")]
         await server.reached(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from adapter.catalog.catalog import Catalog
@@ -9,7 +11,6 @@ from adapter.catalog.inventory import CustomMetricInfo, CustomSource, external_q
 from adapter.catalog.listings import Listings
 from adapter.catalog.metric_index import MetricIndex
 from adapter.commands.builtin_resources import FixedResources
-from adapter.deadlines import NO_DEADLINE
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.rule_queries import RuleQueries
 from adapter.prometheus import Sample, Vector, scalar
@@ -31,7 +32,7 @@ def queries(result: Vector) -> RuleQueries:
 async def external(result: Vector, selector: str) -> Vector | None:
     """Return the external metric's samples."""
     query = ExternalQuery(external_query_source(RULE), "shop", LabelSelector.parse(selector))
-    return await queries(result).execute(query, NO_DEADLINE)
+    return await queries(result).execute(query, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ async def test_value_of_an_object_is_found_by_its_name() -> None:
     source = CustomSource(info, rule, "", rule.resource_label, rule.namespace_label)
     for namespace, found in (("shop", ["dummy"]), ("other", [])):
         query = ObjectsQuery(source, namespace, ["dummy"], False, LabelSelector())
-        samples = await queries(scalar(NOW, 7.0)).objects(query, NO_DEADLINE)
+        samples = await queries(scalar(NOW, 7.0)).objects(query, math.inf)
         assert samples is not None
         assert list(samples) == found
 

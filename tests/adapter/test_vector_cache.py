@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
+import math
 from pathlib import Path
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ListedObjects
@@ -37,6 +37,7 @@ from tests.adapter.metrics_env import (
     packets,
     vector,
 )
+from tests.deadlines import after
 from tests.kube.scripted import LoopIterations
 
 ALL = LabelSelector()
@@ -54,7 +55,7 @@ def paths(env: MetricsEnv, cache: VectorCache) -> tuple[CustomMetrics, ExternalM
 async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -> None:
     class Prometheus(CannedPrometheus):
         async def instant(
-            self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
         ) -> Vector:
             await asyncio.sleep(0)
             if current_namespace() == "noisy":
@@ -63,7 +64,7 @@ async def test_query_refused_for_another_namespaces_full_queue_is_sent_again() -
 
     async def request(cache: VectorCache, namespace: str) -> Vector:
         enter_namespace(namespace)
-        return await cache.instant("depth", deadline=Deadline.after(5))
+        return await cache.instant("depth", deadline=after(5))
 
     prometheus = Prometheus(result=vector(({}, 5)))
     async with VectorCache(prometheus, ttl=60.0) as cache:
@@ -100,10 +101,10 @@ async def test_request_waits_until_its_own_deadline() -> None:
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with VectorCache(prometheus, ttl=60.0) as cache:
-        long_wait = asyncio.create_task(cache.instant("up", deadline=Deadline.after(10.0)))
+        long_wait = asyncio.create_task(cache.instant("up", deadline=after(10.0)))
         await arrived.wait()
         with pytest.raises(PrometheusTimeout):
-            await cache.instant("up", deadline=Deadline.after(0.01))
+            await cache.instant("up", deadline=after(0.01))
         hold.set()
         assert isinstance(await long_wait, Vector)
     assert prometheus.queries == ["up"]
@@ -113,13 +114,13 @@ async def test_request_waits_until_its_own_deadline() -> None:
 async def test_shared_query_gets_the_latest_deadline() -> None:
     _, prometheus = packets()
     async with VectorCache(prometheus, ttl=0.0) as cache:
-        await cache.instant("alone", deadline=Deadline.after(3.0))
-        together = [Deadline.after(seconds) for seconds in (3.0, 7.0, 5.0)]
+        await cache.instant("alone", deadline=after(3.0))
+        together = [after(seconds) for seconds in (3.0, 7.0, 5.0)]
         await asyncio.gather(*(cache.instant("together", deadline=deadline) for deadline in together))
-        await asyncio.gather(cache.instant("no limit", deadline=Deadline.after(3.0)), cache.instant("no limit"))
+        await asyncio.gather(cache.instant("no limit", deadline=after(3.0)), cache.instant("no limit"))
     deadlines = dict(zip(prometheus.queries, prometheus.deadlines, strict=True))
     assert deadlines["alone"] < deadlines["together"] == max(together)
-    assert deadlines["no limit"] == NO_DEADLINE
+    assert deadlines["no limit"] == math.inf
 
 
 @pytest.mark.looptime
@@ -127,18 +128,18 @@ async def test_request_with_a_later_deadline_sends_the_query_again() -> None:
     _, prometheus = packets()
     arrived, instant = asyncio.Event(), prometheus.instant
 
-    async def slow(query: str, *, deadline: Deadline = NO_DEADLINE, **_: object) -> object:
+    async def slow(query: str, *, deadline: float = math.inf, **_: object) -> object:
         if not arrived.is_set():
             arrived.set()
-            await asyncio.sleep(deadline.remaining() or 0)
+            await asyncio.sleep(deadline - asyncio.get_running_loop().time())
             raise PrometheusTimeout("slow")
         return await instant(query, deadline=deadline)
 
     prometheus.instant = slow  # type: ignore[method-assign, assignment]
     async with VectorCache(prometheus, ttl=60.0) as cache:
-        hurried = asyncio.create_task(cache.instant("up", deadline=Deadline.after(0.05)))
+        hurried = asyncio.create_task(cache.instant("up", deadline=after(0.05)))
         await arrived.wait()
-        assert await cache.instant("up", deadline=Deadline.after(10.0))
+        assert await cache.instant("up", deadline=after(10.0))
         with pytest.raises(PrometheusTimeout):
             await hurried
     assert prometheus.queries == ["up"]

@@ -17,7 +17,6 @@ import pytest
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.listings import Listings
 from adapter.commands.builtin_resources import builtin_resources
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.objects import ObjectMetadata
@@ -40,6 +39,7 @@ from replay.prometheus.source import read_prometheus
 from replay.prometheus.workload import startup_of
 from replay.simulation import Settings, simulate
 from tests.adapter.metrics_env import custom_request, external_request
+from tests.deadlines import after
 from tests.replay.builders import make_hpa
 from tests.replay.prometheus_environment import (
     GAP,
@@ -114,7 +114,7 @@ class AtTime:
         self._url, self._http, self._seconds = url, http, seconds
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         parameters = {"query": query, "time": str(self._seconds)}
         async with self._http.get(f"{self._url}/api/v1/query", params=parameters) as response:
@@ -161,7 +161,7 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
                     return sum(one.milli for one in several) if several else None
                 case {"resource": {"name": name}} | {"containerResource": {"name": name}}:
                     usages = await ResourceMetrics(rules.resource, queries, Pods()).usages(
-                        "pods", namespace=NAMESPACE, selector=NOTHING, deadline=Deadline.after(10)
+                        "pods", namespace=NAMESPACE, selector=NOTHING, deadline=after(10)
                     )
                     container = source.get("containerResource", {}).get("container", "")
                     shares = [one for usage in usages for one in usage.containers if container in ("", one.name)]

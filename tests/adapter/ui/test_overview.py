@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE
 from adapter.diagnosis.check import check
 from adapter.diagnosis.report import Report
 from adapter.prometheus import PrometheusError, PrometheusUnavailable, Series
@@ -122,7 +122,7 @@ async def test_figures_of_cache_and_coalescing_are_shown(tmp_path: Path) -> None
     prometheus = CannedPrometheus(found={**FOUND}, result=vector((POD, 2.0)))
     async with pages_env(tmp_path, RULES, prometheus) as env:
         for _ in range(4):
-            await env.active.cache.instant("up", deadline=NO_DEADLINE)
+            await env.active.cache.instant("up", deadline=math.inf)
         for query, count in (("merged", 30), ("alone", 10)):
             env.metrics.telemetry.requests["rules[0]", query] += count
         env.metrics.telemetry.coalesced_queries["rules[0]", "success"] += 7

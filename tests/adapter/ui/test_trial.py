@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from adapter.deadlines import NO_DEADLINE, Deadline
 from adapter.diagnosis.checker import RuleChecker
 from adapter.metrics.objects import ListedObjects
 from adapter.prometheus import (
@@ -46,7 +46,7 @@ class SlowPrometheus(CannedPrometheus):
         self.cancelled = asyncio.Event()
 
     async def instant(
-        self, query: str, *, deadline: Deadline = NO_DEADLINE, destination: Destination = DEFAULT_DESTINATION
+        self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
     ) -> Vector:
         self.waiting.set()
         try:
