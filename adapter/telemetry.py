@@ -43,7 +43,7 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 _VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"})
 _Labels = tuple[str, str, str, str]
 _Knows = Callable[[str, str, str], bool]
-"""Whether a resource, by group, version and name, has metrics; see adapter.serving.discovery.Discovery.knows."""
+"""Whether a resource, by group, version and name, has metrics; see adapter.serving.routes.Router.knows."""
 
 
 class _Requests:

@@ -190,7 +190,7 @@ class _Adapter:
         server = RequestServer(
             authenticator=self._auth.authenticator,
             authorizer=self._auth.authorizer,
-            router=lambda: self._rule_sets.current.router,
+            rule_sets=self._rule_sets,
             telemetry=telemetry,
             limits=limits,
             is_overloaded=overload_check(limits),

@@ -7,35 +7,31 @@ that nothing is looked up by name when a template is rendered. Every error shows
 from __future__ import annotations
 
 import json
-import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from adapter.gotemplate import program
 from adapter.gotemplate.lexer import Action, Token, split
 from adapter.gotemplate.program import (
     FUNCTIONS,
     Expression,
-    Frame,
+    Program,
     Statement,
     TemplateError,
-    Value,
     check_format,
-    field,
-    to_text,
 )
 
 _CONSTANTS = {"true": True, "false": False}
 _BLOCKS = ("if", "range", "with")
 
 
-class Template:
+class Template(Program):
     """A template that has been parsed and checked.
 
     Attributes:
         source: its text.
     """
 
-    __slots__ = ("_examined", "_slots", "_statement", "source")
+    __slots__ = ("_examined", "source")
 
     def __init__(self, source: str, *, fields: Collection[str]) -> None:
         """Parse a template whose data has exactly these fields.
@@ -46,10 +42,10 @@ class Template:
         self.source = source
         parser = _Parser(source, fields)
         try:
-            self._statement = parser.template()
+            statement = parser.template()
         except RecursionError as error:
             raise TemplateError("it is nested too deep") from error
-        self._slots = parser.slots
+        super().__init__(statement, parser.slots)
         self._examined = frozenset(parser.examined)  # not only inserted but compared, measured or passed to functions
 
     def __eq__(self, other: object) -> bool:
@@ -59,17 +55,6 @@ class Template:
     def __hash__(self) -> int:
         """Hash the source."""
         return hash(self.source)
-
-    def render(self, data: Mapping[str, Value]) -> str:
-        """Return the text for this data.
-
-        Raises:
-            TemplateError: an error that depends on the data, such as an index out of range.
-        """
-        frame = Frame(data, data, [None] * self._slots)
-        self._statement(frame)
-        frame.use(sum(map(len, frame.out)))
-        return "".join(frame.out)
 
     def only_writes(self, field: str) -> bool:
         """Return True if a field is only inserted, so that nothing else in the text depends on it."""
@@ -99,7 +84,7 @@ class _Parser:
         for item in self._items:
             if isinstance(item, str):
                 if item:
-                    statements.append(_text(item))
+                    statements.append(program.text(item))
                 continue
             first = item.peek()
             if first is None:
@@ -119,14 +104,14 @@ class _Parser:
             value = self._pipeline(action)
             action.end()
             slot = self._declare(first.text) if sign.text == ":=" else self._slot(action, first.text)
-            return lambda frame: operator.setitem(frame.variables, slot, value(frame))
+            return program.assign(slot, value)
         examined = len(self.examined)
         expression = self._pipeline(action)
         action.end()
         tokens = [token.text if token.kind == "variable" else token.kind for token in action.tokens]
         if tokens == ["$", "field"] or (tokens == ["field"] and self._dot_is_data):
             del self.examined[examined:]
-        return lambda frame: frame.out.append(to_text(expression(frame)))
+        return program.write(expression)
 
     def _declare(self, name: str) -> int:
         slot = self.slots
@@ -247,23 +232,22 @@ class _Parser:
     def _term(self, action: Action, token: Token) -> Expression:
         match token.kind:
             case "string":
-                return _constant(_string(token.text))
+                return program.constant(_string(token.text))
             case "number":
-                return _constant(int(token.text))
+                return program.constant(int(token.text))
             case "field":
-                return self._field(action, lambda frame: frame.dot, token.text[1:], of_data=self._dot_is_data)
+                return self._field(action, program.dot, token.text[1:], of_data=self._dot_is_data)
             case "variable" if token.text == "$":
-                return lambda frame: frame.data
+                return program.whole_data
             case "variable":
-                slot = self._slot(action, token.text)
-                return lambda frame: frame.variables[slot]
+                return program.variable(self._slot(action, token.text))
             case "word" if token.text in _CONSTANTS:
-                return _constant(_CONSTANTS[token.text])
+                return program.constant(_CONSTANTS[token.text])
             case "word":
                 # A function that is an argument has no arguments.
                 return self._call(Action(action.source, []), token.text, None)
         if token.text == ".":
-            return lambda frame: frame.dot
+            return program.dot
         if token.text != "(":
             raise action.error(f"unexpected {token.text}")
         inner = self._pipeline(action)
@@ -277,15 +261,7 @@ class _Parser:
                 known = ", ".join(f".{one}" for one in sorted(self._fields))
                 raise action.error(f"there is no field .{name}; there are {known}")
             self.examined.append(name)
-        return lambda frame: field(of(frame), name)
-
-
-def _text(text: str) -> Statement:
-    return lambda frame: frame.out.append(text)
-
-
-def _constant(value: Value) -> Expression:
-    return lambda _: value
+        return program.field_of(of, name)
 
 
 def _operand_follows(action: Action) -> bool:

@@ -1,4 +1,4 @@
-"""What runs when a template is rendered: values, functions, and closures that take a frame.
+"""What runs when a template is rendered: values, functions, and closures that take a frame; the parser nests these.
 
 An expression returns a value, a statement writes text. `and` and `or` do not evaluate all their arguments, so they are
 no functions.
@@ -201,6 +201,67 @@ class Frame:
 
 Expression = Callable[[Frame], Value]
 Statement = Callable[[Frame], None]
+
+
+class Program:
+    """A statement for the whole text, and the number of its variables."""
+
+    __slots__ = ("_slots", "_statement")
+
+    def __init__(self, statement: Statement, slots: int) -> None:
+        self._statement = statement
+        self._slots = slots
+
+    def render(self, data: Mapping[str, Value]) -> str:
+        """Return the text for this data.
+
+        Raises:
+            TemplateError: an error that depends on the data, such as an index out of range.
+        """
+        frame = Frame(data, data, [None] * self._slots)
+        self._statement(frame)
+        frame.use(sum(map(len, frame.out)))
+        return "".join(frame.out)
+
+
+def constant(value: Value) -> Expression:
+    """Return an expression for a value of the template itself."""
+    return lambda _: value
+
+
+def whole_data(frame: Frame) -> Value:
+    """Evaluate `$`."""
+    return frame.data
+
+
+def dot(frame: Frame) -> Value:
+    """Evaluate `.`."""
+    return frame.dot
+
+
+def variable(slot: int) -> Expression:
+    """Return an expression for a variable."""
+    return lambda frame: frame.variables[slot]
+
+
+def field_of(of: Expression, name: str) -> Expression:
+    """Return an expression for `.Name` of another one."""
+    return lambda frame: field(of(frame), name)
+
+
+def text(written: str) -> Statement:
+    """Return a statement that writes a text of the template itself."""
+    return lambda frame: frame.out.append(written)
+
+
+def write(expression: Expression) -> Statement:
+    """Return a statement that writes the value of an expression."""
+    return lambda frame: frame.out.append(to_text(expression(frame)))
+
+
+def assign(slot: int, value: Expression) -> Statement:
+    """Return a statement that sets a variable."""
+    return lambda frame: operator.setitem(frame.variables, slot, value(frame))
 
 
 def call(function: Callable[..., Value], arguments: Sequence[Expression]) -> Expression:

@@ -2,8 +2,8 @@
 
 rule_sets                  one for each version of the rules file, with everything that belongs to it
 server                     the request path: deadline, requests in flight, authentication, authorization, response
-requests                   request lines and query parameters, parsed once
-routes                     which provider serves a path
+routes                     which provider serves a path, and with which parameters
+usage_routes               the same for metrics.k8s.io
 discovery                  groups, versions and metrics
 debug_pages                /debug
 

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import operator
 import platform
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -126,6 +126,10 @@ _USAGE = {
 class Discovery:
     """Makes the documents.
 
+    Attributes:
+        catalog: has the metrics.
+        versions: the versions of each group that is served.
+
     Args:
         catalog: has the metrics. When they change, its tuples are replaced, never modified.
         custom: whether custom.metrics.k8s.io is served: the rules file has rules for it.
@@ -145,7 +149,7 @@ class Discovery:
         resource: bool = False,
         forwarded: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._forwarded = forwarded
         self._port = port
         self._last = _View((), ())
@@ -156,32 +160,22 @@ class Discovery:
             versions[EXTERNAL_GROUP] = EXTERNAL_VERSIONS
         if resource:
             versions[RESOURCE_GROUP] = RESOURCE_VERSIONS
-        self._versions = versions
-
-    def serves(self, group: str, version: str | None = None) -> bool:
-        """Return True if a group, or a version of it, is served here."""
-        versions = self._versions.get(group, ())
-        return bool(versions) if version is None else version in versions
+        self.versions: Mapping[str, tuple[str, ...]] = versions
 
     @property
     def group_versions(self) -> tuple[tuple[str, str], ...]:
         """The served (group, version) pairs."""
-        return tuple((group, version) for group, versions in self._versions.items() for version in versions)
+        return tuple((group, version) for group, versions in self.versions.items() for version in versions)
 
-    def knows(self, group: str, version: str, resource: str) -> bool:
-        """Return True if a resource, named as in authorization, has metrics now in a served version."""
-        if not self.serves(group, version):
-            return False
-        if group == CUSTOM_GROUP:
-            return resource == "metrics" or self._catalog.has_custom(resource)
-        if group == EXTERNAL_GROUP:
-            return resource in self._view.external_names
-        return group == RESOURCE_GROUP and resource in _USAGE
+    @property
+    def external_names(self) -> frozenset[str]:
+        """The external metrics, those of other adapters among them."""
+        return self._view.external_names
 
     def group_list(self) -> dict[str, Any]:
         """Return /apis: the APIGroupList."""
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{self._port}"}]
-        groups = [{**_group(name), "serverAddressByClientCIDRs": addresses} for name in self._versions]
+        groups = [{**_group(name), "serverAddressByClientCIDRs": addresses} for name in self.versions]
         return {"kind": "APIGroupList", "groups": groups}
 
     async def aggregated(self, form: Representation, conversion: Conversion) -> Encoded:
@@ -192,7 +186,7 @@ class Discovery:
 
     def _aggregated(self, view: _View, conversion: Conversion) -> dict[str, Any]:
         groups = []
-        for group, versions in self._versions.items():
+        for group, versions in self.versions.items():
             entries = [
                 {"version": one, "resources": _aggregated(view, group, one), "freshness": "Current"}
                 for one in reversed(versions)
@@ -220,7 +214,7 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        custom, external = self._catalog.custom, (*self._catalog.external, self._forwarded())
+        custom, external = self.catalog.custom, (*self.catalog.external, self._forwarded())
         if not self._last.parts or not all(map(operator.is_, (*custom, *external), self._last.parts)):
             self._last = _View(custom, external)
         return self._last
@@ -228,7 +222,7 @@ class Discovery:
     def paths(self, others: tuple[str, ...]) -> dict[str, list[str]]:
         """Return /: every path; `others` are those outside the APIs."""
         apis = ["/apis"]
-        for group, versions in self._versions.items():
+        for group, versions in self.versions.items():
             apis += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
         return {"paths": sorted([*apis, *others])}
 

@@ -1,4 +1,4 @@
-"""Routes: from paths to providers.
+"""Requests, and their routes from paths to providers.
 
 The three metrics APIs are spelled as prometheus-adapter spells them (custom-metrics-apiserver's installer), quirks
 included:
@@ -7,71 +7,182 @@ included:
     /apis/custom.metrics.k8s.io/V/RESOURCE[.GROUP]/NAME/METRIC                  the same, cluster-scoped
     /apis/custom.metrics.k8s.io/V/namespaces/NS/metrics/METRIC[/ANYTHING]       the namespace itself, or `*`: several
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC                  an external metric
-    /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.routes
+    /apis/metrics.k8s.io/v1beta1/...                                            see adapter.serving.usage_routes
 
-Routing works on a request that has been authorized, and on the same segments that authorization saw.
+Routing works on a request that has been authorized, and on the same segments that authorization saw. The parameters of
+every Kubernetes list request are validated even if they have no effect here. The errors are those of
+metav1.ListOptions' conversion in k8s.io/apimachinery.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import functools
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
+from aiohttp import hdrs
+from multidict import CIMultiDictProxy
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from adapter.content.encoding import Conversion, Encoded, Representation, require_json
+from adapter.content.encoding import Conversion, Encodable, Encoded, Representation, require_json
 from adapter.content.values import (
     CUSTOM_GROUP,
     EXTERNAL_GROUP,
     RESOURCE_GROUP,
     CustomMetricList,
     ExternalMetricList,
-    JsonObject,
-    ObjectUsage,
-    UsageDocument,
-    usage_table,
 )
 from adapter.metrics.custom import CustomMetrics
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.requests import CustomMetricRequest, ExternalMetricRequest
-from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.openapi import openapi_documents
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import DISCOVERY_FORMS, Discovery, version_document
-from adapter.serving.requests import (
-    NOT_GUESSED,
-    Request,
-    Response,
-    check_list,
-    check_numbers,
-    check_requested_name,
-    encode_list,
-    field_selector,
-    included_object,
-    method_not_allowed,
-    no_such_resource,
-)
 from adapter.telemetry import Telemetry
 from kube.api import status
 from kube.api.status import StatusError, bad_request
+from kube.security.request_info import Query, RequestInfo, Target
 from kube.serving.health import Health
-from kube.values.field_selectors import FieldSelector
-from kube.values.selectors import EVERYTHING, LabelSelector
+from kube.values.field_selectors import FieldSelector, FieldSelectorError
+from kube.values.fields import quote
+from kube.values.names import OLDER_LABEL_WORDS
+from kube.values.selectors import LabelSelector, SelectorError
 from kube.version import VERSION
+
+_T = TypeVar("_T")
 
 _TEXT = "text/plain; charset=utf-8"
 # API servers send documents outside their APIs as indented JSON, whatever the client accepts.
 _PLAIN = Representation(pretty=True)
+_USAGE_RESOURCES = ("nodes", "pods")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MAX_DIGITS = 20
+_INT64 = range(-(2**63), 2**63)
+_MATCHES = ("Exact", "NotOlderThan", "")
+_MATCH = "resourceVersionMatch"
+_ANY_FIELDS = FieldSelector.parse("")
+# Selectors of up to this length are cached, a few kilobytes each.
+_SHORT_SELECTOR = 256
+_SELECTORS = 4_096
+# Encoding this many values takes 1 ms as JSON and 30 ms as YAML; a thread costs 0.1 ms.
+_MANY = 500
 
 
-_KINDS = {"pods": "PodMetrics", "nodes": "NodeMetrics"}
-_TABLE_FORMS = tuple(Conversion("Table", "meta.k8s.io", version) for version in ("v1", "v1beta1"))
+NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
+"""The headers of a text that browsers must not take for HTML."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLine(msgspec.Struct, eq=False):
+    """The method and target of a request, parsed. It is cached and shared by requests.
+
+    Attributes:
+        method: the HTTP method.
+        target: the path and query.
+        info: the attributes for authorization.
+        is_public: no authentication is needed.
+        is_exempt: the limit on requests in flight does not apply: a busy process must pass its probes, and without
+            discovery the API server marks the whole API as unavailable.
+        timeout: the client's timeout in seconds, infinite if it has none.
+        timeout_error: what is wrong with the client's timeout, if anything.
+        length: of the raw target, in characters.
+        metric: the request for a metric; the router parses it at the first request.
+    """
+
+    method: str
+    target: Target
+    info: RequestInfo
+    is_public: bool
+    is_exempt: bool
+    timeout: float
+    timeout_error: str | None
+    length: int
+    metric: CustomMetricRequest | ExternalMetricRequest | None = None
+
+
+class Request(msgspec.Struct, eq=False):
+    """A request that has been authorized.
+
+    Attributes:
+        line: its method and target.
+        headers: its headers.
+        deadline: when the response is due, by the event loop's clock.
+    """
+
+    line: RequestLine
+    headers: CIMultiDictProxy[str]
+    deadline: float
+
+    @property
+    def target(self) -> Target:
+        """The path and query."""
+        return self.line.target
+
+    @property
+    def info(self) -> RequestInfo:
+        """The attributes that were authorized."""
+        return self.line.info
+
+    @property
+    def accept(self) -> str:
+        """The Accept header."""
+        return accept(self.headers)
+
+    @property
+    def known_tags(self) -> Collection[str]:
+        """The entity tags of responses that the client has."""
+        return [tag.strip() for tag in self.headers.get(hdrs.IF_NONE_MATCH, "").split(",")]
+
+    def representation(self, offered: Collection[Conversion] = (), *, streamed: bool = True) -> Representation:
+        """Negotiate the encoding of the response, and its conversion to one of the `offered` forms.
+
+        `streamed` is False for responses other than resources. Raises StatusError 406.
+        """
+        return Representation.negotiate(
+            accept(self.headers),
+            pretty=self.line.target.query.get("pretty"),
+            user_agent=self.headers.get(hdrs.USER_AGENT, ""),
+            offered=offered,
+            streamed=streamed,
+        )
+
+    def require_get(self, *others: str) -> None:
+        """Refuse other methods than GET and `others`. Raises StatusError 405."""
+        if self.line.method != "GET" and self.line.method not in others:
+            raise method_not_allowed()
+
+    def label_selector(self, parameter: str) -> LabelSelector:
+        """Parse the label selector in a parameter. Raises StatusError 400 in prometheus-adapter's words."""
+        text = self.line.target.query.get(parameter)
+        try:
+            return _cached_selector(text) if len(text) <= _SHORT_SELECTOR else _selector(text)
+        except SelectorError as error:
+            raise bad_request(str(error)) from error
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A response; `retry_after` is in seconds, if the client should try again."""
+
+    status: int
+    content: Encoded
+    retry_after: int | None = None
+
+
+def accept(headers: CIMultiDictProxy[str]) -> str:
+    """Return the Accept header; several ones are joined."""
+    values = headers.getall(hdrs.ACCEPT, ())
+    return values[0] if len(values) == 1 else ",".join(values)
+
+
+UsageRoutes = Callable[[Request, Sequence[str]], Awaitable[Response]]
+"""Responds to a request for the resource of metrics.k8s.io in these segments; see adapter.serving.usage_routes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
     """Responds to requests, for one version of the rules. A request keeps the router that it started with."""
 
@@ -80,12 +191,19 @@ class Router:
     external: ExternalMetrics
     health: Health
     telemetry: Telemetry
-    usage: ResourceMetrics | None = None
+    usage: UsageRoutes | None = None
     debug: DebugPages | None = None
 
     def knows(self, group: str, version: str, resource: str) -> bool:
-        """See Discovery.knows."""
-        return self.discovery.knows(group, version, resource)
+        """Return True if a resource, named as in authorization, has metrics now in a served version."""
+        if not self._serves(group, version):
+            return False
+        if group == CUSTOM_GROUP:
+            return resource == "metrics" or self.discovery.catalog.has_custom(resource)
+        return resource in (self.discovery.external_names if group == EXTERNAL_GROUP else _USAGE_RESOURCES)
+
+    def _serves(self, group: str, version: str) -> bool:
+        return version in self.discovery.versions.get(group, ())
 
     async def respond(self, request: Request) -> Response:
         """Respond to a request.
@@ -94,7 +212,7 @@ class Router:
             StatusError: the request is refused, or fails.
         """
         # Most requests are for metrics that were requested before.
-        if request.line.metric is not None and self.discovery.serves(request.info.group):
+        if request.line.metric is not None and request.info.group in self.discovery.versions:
             return await self._metric(request, request.line.metric)
         segments = request.target.segments
         if segments[:1] == ("debug",) and self.debug is not None:
@@ -106,22 +224,22 @@ class Router:
         match segments[1:]:
             case ():
                 return await self._groups(request)
-            case (group,) if self.discovery.serves(group):
+            case (group,) if group in self.discovery.versions:
                 request.require_get()
                 return Response(200, request.representation(streamed=False).encode(self.discovery.group(group)))
-            case (group, version) if self.discovery.serves(group, version):
+            case (group, version) if self._serves(group, version):
                 request.require_get()
                 representation = request.representation(streamed=False)
                 return Response(200, await self.discovery.resources(group, version, representation))
-            case (group, version, *parts) if self.discovery.serves(group, version):
+            case (group, version, *parts) if self._serves(group, version):
                 if group == RESOURCE_GROUP:
                     if self.usage is None:
                         raise method_not_allowed()
-                    return await usage_response(self.usage, request, parts)
+                    return await self.usage(request, parts)
                 parse = _custom_request if group == CUSTOM_GROUP else _external_request
                 metric = request.line.metric = parse(request, parts)
                 return await self._metric(request, metric)
-            case (group, *_) if self.discovery.serves(group):
+            case (group, *_) if group in self.discovery.versions:
                 raise no_such_resource()
         return self._not_found()
 
@@ -260,61 +378,97 @@ def _tagged(request: Request, content: Encoded) -> Response:
     return Response(200, content)
 
 
-async def usage_response(usage: ResourceMetrics, request: Request, parts: Sequence[str]) -> Response:
-    """Respond to a request for the resource of metrics.k8s.io in these segments after the version.
+async def encode_list(
+    representation: Representation, values: Sequence[_T], document: Callable[[Sequence[_T]], Encodable]
+) -> Encoded:
+    """Encode the document of some values; in a thread if there are many, so that the event loop is not blocked.
 
     Raises:
-        StatusError: the response is an error. As in metrics-server, nothing can be watched.
+        StatusError: 406, as Representation.encode.
     """
-    if request.info.verb == "watch":
-        raise method_not_allowed()
-    name = ""
-    match parts:
-        case ("nodes",) | ("pods",):
-            resource = parts[0]
-        case ("nodes", name):
-            resource = "nodes"
-        case ("namespaces", _, "pods"):
-            resource = "pods"
-        case ("namespaces", _, "pods", name):
-            resource = "pods"
-        case _:
-            raise no_such_resource()
-    representation, table = _negotiate(request)
-    selector, fields = _selectors(request, name)
-    namespace, deadline = request.info.namespace, request.deadline
-    found = await usage.usages(resource, namespace=namespace, selector=selector, name=name, deadline=deadline)
-    found = [one for one in found if fields.matches(name=one.name, namespace=one.namespace)]
-    if name and not found:
-        full_name = f"{namespace}/{name}" if namespace else name
-        raise status.not_found(
-            f'{resource}.{RESOURCE_GROUP} "{full_name}" not found',
-            details={"name": full_name, "group": RESOURCE_GROUP, "kind": resource},
-        )
-
-    def document(usages: Sequence[ObjectUsage]) -> UsageDocument | JsonObject:
-        if table is not None:
-            return usage_table(usages, table[0], include=table[1])
-        return UsageDocument(_KINDS[resource] if name else f"{_KINDS[resource]}List", usages)
-
-    return Response(200, await encode_list(representation, found, document))
+    if len(values) < _MANY:
+        return representation.encode(document(values))
+    return await asyncio.to_thread(lambda: representation.encode(document(values)))
 
 
-def _negotiate(request: Request) -> tuple[Representation, tuple[str, str] | None]:
-    """Return how to encode the response, and for a table its apiVersion and `includeObject`."""
-    request.require_get()
-    representation = request.representation(_TABLE_FORMS)
-    form = representation.conversion
-    if form is None:
-        return representation, None
-    # The Content-Type of a table does not name the conversion; only that of discovery documents does.
-    table = f"{form.group}/{form.version}", included_object(request.target.query)
-    return dataclasses.replace(representation, conversion=None), table
+def method_not_allowed() -> StatusError:
+    """Return a 405 with Kubernetes' message."""
+    return status.method_not_allowed("the server does not allow this method on the requested resource")
 
 
-def _selectors(request: Request, name: str) -> tuple[LabelSelector, FieldSelector]:
-    """Return the selectors of a list; they are ignored for a single object."""
-    if name:
-        return EVERYTHING, FieldSelector.parse("")
-    check_numbers(request.target.query)
-    return request.label_selector("labelSelector"), field_selector(request.target.query)
+def no_such_resource() -> StatusError:
+    """Return a 404 with Kubernetes' message for paths inside an API."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def _selector(text: str) -> LabelSelector:
+    return LabelSelector.parse(text, words=OLDER_LABEL_WORDS)
+
+
+_cached_selector = functools.lru_cache(maxsize=_SELECTORS)(_selector)
+
+
+def check_numbers(query: Query) -> None:
+    """Refuse a `limit` or `timeoutSeconds` that is no number. Raises StatusError 400."""
+    for parameter in ("limit", "timeoutSeconds"):
+        if parameter not in query:
+            continue
+        text = query.get(parameter)
+        if _INTEGER.fullmatch(text) is None:
+            raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
+        if len(text.lstrip("+-0")) > _MAX_DIGITS or int(text) not in _INT64:
+            raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: value out of range")
+
+
+def check_list(query: Query) -> None:
+    """Refuse contradictory parameters, as the API server does for every list. Raises StatusError 422."""
+    forbidden = "FieldValueForbidden"
+    causes = []
+    match, version = query.get(_MATCH), query.get("resourceVersion")
+    if match and not version:
+        causes.append((_MATCH, forbidden, f"{_MATCH} is forbidden unless resourceVersion is provided"))
+    if match and query.get("continue"):
+        causes.append((_MATCH, forbidden, f"{_MATCH} is forbidden when continue is provided"))
+    if match not in _MATCHES:
+        supported = ", ".join(map(quote, _MATCHES))
+        causes.append((_MATCH, "FieldValueNotSupported", f"{quote(match)}: supported values: {supported}"))
+    if match == "Exact" and version == "0":
+        causes.append((_MATCH, forbidden, f'{_MATCH} "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        causes.append(("sendInitialEvents", forbidden, "sendInitialEvents is forbidden for list"))
+    if causes:
+        raise _invalid_options(causes)
+
+
+def field_selector(query: Query) -> FieldSelector:
+    """Return the `fieldSelector`. Raises StatusError 400 if it is invalid."""
+    text = query.get("fieldSelector")
+    if not text:
+        return _ANY_FIELDS
+    try:
+        return FieldSelector.parse(text)
+    except FieldSelectorError as error:
+        raise bad_request(str(error)) from error
+
+
+def check_requested_name(query: Query, name: str) -> None:
+    """Refuse a `fieldSelector` for another name than the path's. Raises StatusError 400."""
+    selector = field_selector(query)
+    if selector.terms and selector.exact_name() != name:
+        raise bad_request("fieldSelector metadata.name doesn't match requested name")
+
+
+def _invalid_options(causes: Sequence[tuple[str, str, str]]) -> StatusError:
+    """Return the error for invalid parameters; a cause is (parameter, reason, message)."""
+    words = {"FieldValueForbidden": "Forbidden", "FieldValueNotSupported": "Unsupported value"}
+    described = [(field, reason, f"{words[reason]}: {text}") for field, reason, text in causes]
+    each = [f"{field}: {text}" for field, _, text in described]
+    all_of_them = each[0] if len(each) == 1 else f"[{', '.join(each)}]"
+    return status.invalid(
+        f'ListOptions.meta.k8s.io "" is invalid: {all_of_them}',
+        details={
+            "group": "meta.k8s.io",
+            "kind": "ListOptions",
+            "causes": [{"reason": reason, "message": text, "field": field} for field, reason, text in described],
+        },
+    )

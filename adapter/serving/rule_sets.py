@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -42,6 +43,7 @@ from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
 from adapter.serving.routes import Router
+from adapter.serving.usage_routes import usage_response
 from adapter.settings import Settings
 from adapter.telemetry import Telemetry
 from kube.api.mapping import RestMapper
@@ -157,7 +159,7 @@ class RuleSet:
             ),
             custom=CustomMetrics(catalog, queries, shared.objects, shared.mapper, forecasts=forecasts),
             external=ExternalMetrics(catalog, queries, forwarder=forwarder, forecasts=forecasts),
-            usage=ResourceMetrics(rules.resource, queries, shared.objects),
+            usage=functools.partial(usage_response, ResourceMetrics(rules.resource, queries, shared.objects)),
             debug=debug,
             health=shared.health,
             telemetry=shared.telemetry,

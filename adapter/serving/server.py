@@ -14,24 +14,27 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Coroutine, Generator
-from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
+from cachetools import LRUCache
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.content.encoding import COMPRESS_FROM, Representation, compress
-from adapter.serving.requests import NOT_GUESSED, Request, RequestLine, RequestLines, Response, accept
-from adapter.serving.routes import Router
+from adapter.content.values import CUSTOM_GROUP, EXTERNAL_GROUP
+from adapter.serving.routes import NOT_GUESSED, Request, RequestLine, Response, Router, accept
+from adapter.serving.rule_sets import RuleSets
 from adapter.settings import DEFAULTS
 from adapter.telemetry import Telemetry
 from kube.aio.fairness import FairSemaphore, QueueFullError, enter_namespace
 from kube.api.status import StatusError, bad_request, too_many_requests
 from kube.security.authentication import Authenticator
 from kube.security.authorization import Authorizer
+from kube.security.request_info import RequestInfo, Target
 from kube.serving.local import is_local
 from kube.serving.options import ServerLimits
+from kube.values.durations import DurationError, parse_duration
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -41,8 +44,10 @@ _GRACE_SECONDS = 0.1
 # The status that is counted if the client disconnects; nginx's number for it.
 _CLIENT_CLOSED_REQUEST = 499
 _VERSIONS = (HttpVersion11, HttpVersion10)
-# Few content types: those of documents and of discovery's forms.
-_CONTENT_TYPES = 64
+_COMMON_HEADERS: dict[str, str] = {hdrs.CACHE_CONTROL: "no-cache, private", hdrs.SERVER: "milliscale"}
+# An estimate of the bytes of a cached request line. Many short parameters are the worst case.
+_LINE_BYTES = 1_000
+_BYTES_OF_CHARACTER = 30
 _NO_GZIP = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
@@ -56,7 +61,7 @@ class RequestServer:
     Args:
         authenticator: finds the user.
         authorizer: decides whether the user may do this.
-        router: returns the current router; each request keeps the one that it began with.
+        rule_sets: has the current router; each request keeps the one that it began with.
         telemetry: counts requests.
         limits: see ServerLimits.
         is_overloaded: decides whether a request gets 429, see kube.serving.connection.overload_check.
@@ -69,7 +74,7 @@ class RequestServer:
         *,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        router: Callable[[], Router],
+        rule_sets: RuleSets,
         telemetry: Telemetry,
         limits: ServerLimits,
         is_overloaded: Callable[[web.BaseRequest], bool],
@@ -78,7 +83,7 @@ class RequestServer:
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._router = router
+        self._rule_sets = rule_sets
         self._telemetry = telemetry
         self._limits = limits
         self._is_overloaded = is_overloaded
@@ -91,7 +96,7 @@ class RequestServer:
     async def respond(self, request: web.BaseRequest, certificate: bytes | None) -> web.Response:
         """Respond to a request. `certificate` is the client's (DER), verified by one of the CAs."""
         started = time.monotonic()
-        router, line, code = self._router(), None, 500
+        router, line, code = self._rule_sets.current.router, None, 500
         try:
             try:
                 if request.version not in _VERSIONS:
@@ -162,7 +167,7 @@ def error_response(error: StatusError, headers: CIMultiDictProxy[str] | None = N
 
 async def _compressed(response: Response, request_headers: CIMultiDictProxy[str]) -> web.Response:
     """Compress a long response, if the client accepts it."""
-    headers, content = CIMultiDict(_headers(response)), response.content
+    headers, content = _headers(response), response.content
     body = content.body
     headers[hdrs.VARY] = "Accept, Accept-Encoding" if content.tag else "Accept-Encoding"
     if _accepts_gzip(request_headers):
@@ -179,30 +184,69 @@ def _accepts_gzip(headers: CIMultiDictProxy[str]) -> bool:
     return False
 
 
-def _headers(response: Response) -> CIMultiDictProxy[str]:
+def _headers(response: Response) -> CIMultiDict[str]:
     content = response.content
-    common = _common_headers(content.content_type)
-    if response.retry_after is None and not content.tag and not content.headers:
-        return common
-    headers = CIMultiDict(common)
+    headers = CIMultiDict({**_COMMON_HEADERS, hdrs.CONTENT_TYPE: content.content_type, **content.headers})
     if response.retry_after is not None:
         headers[hdrs.RETRY_AFTER] = str(response.retry_after)
     if content.tag:
         headers[hdrs.ETAG] = content.tag
         headers[hdrs.VARY] = "Accept"
-    headers.update(content.headers)
-    return CIMultiDictProxy(headers)
-
-
-@lru_cache(maxsize=_CONTENT_TYPES)
-def _common_headers(content_type: str) -> CIMultiDictProxy[str]:
-    """Return the headers of every response of a content type."""
-    named = {hdrs.CONTENT_TYPE: content_type, hdrs.CACHE_CONTROL: "no-cache, private", hdrs.SERVER: "milliscale"}
-    return CIMultiDictProxy(CIMultiDict(named))
+    return headers
 
 
 def _version_not_supported() -> StatusError:
     return StatusError(505, "HTTPVersionNotSupported", "the request's version of HTTP is not spoken here: use HTTP/1.1")
+
+
+class RequestLines:
+    """Parses request lines; controllers send the same ones every 15 seconds."""
+
+    def __init__(self, is_public: Callable[[str], bool], max_bytes: int = DEFAULTS.caches.requests_bytes) -> None:
+        """`is_public` returns True for a path without authentication; `max_bytes` is the size of the cache."""
+        self._is_public = is_public
+        self._cache: LRUCache[tuple[str, str], RequestLine] = LRUCache(max_bytes, getsizeof=_size)
+
+    def parse(self, method: str, raw_target: str) -> RequestLine:
+        """Parse a request line. Raises StatusError 400, as Target.parse."""
+        key = (method, raw_target)
+        try:
+            return self._cache[key]
+        except KeyError:
+            pass
+        target = _own_path(Target.parse(raw_target))
+        info = RequestInfo.of(method, target)
+        is_public = self._is_public(target.path)
+        is_discovery = target.segments[:1] == ("apis",) and not info.is_resource
+        timeout, error = _timeout(target)
+        line = RequestLine(method, target, info, is_public, is_public or is_discovery, timeout, error, len(raw_target))
+        self._cache[key] = line
+        return line
+
+
+def _own_path(target: Target) -> Target:
+    """Return /debug/metrics/RESOURCE/METRIC for that path below a metrics API, where the API server forwards it.
+
+    It is authorized as such a path: the right to all metrics does not include how they are made. The path of no metric
+    has so many segments.
+    """
+    segments = target.segments
+    if len(segments) == 7 and segments[1] in (CUSTOM_GROUP, EXTERNAL_GROUP) and segments[3:5] == ("debug", "metrics"):
+        return Target("/" + "/".join(segments[3:]), target.query)
+    return target
+
+
+def _size(line: RequestLine) -> int:
+    return _LINE_BYTES + _BYTES_OF_CHARACTER * line.length
+
+
+def _timeout(target: Target) -> tuple[float, str | None]:
+    text = target.query.get("timeout")
+    try:
+        seconds = parse_duration(text) if text else 0.0
+    except DurationError as error:
+        return 0.0, f"invalid timeout specified in the request URL - time: {error.what}"
+    return seconds if seconds > 0 else float("inf"), None
 
 
 async def within(deadline: float, work: Coroutine[Any, Any, _T]) -> _T:

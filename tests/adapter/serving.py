@@ -12,6 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast, overload
 
 import aiohttp
@@ -25,9 +26,9 @@ from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.serving.debug_pages import DebugPages
 from adapter.serving.discovery import Discovery
-from adapter.serving.requests import Request, RequestLines
-from adapter.serving.routes import Router
-from adapter.serving.server import RequestServer, error_response
+from adapter.serving.routes import Request, Router
+from adapter.serving.server import RequestLines, RequestServer, error_response
+from adapter.serving.usage_routes import usage_response
 from adapter.telemetry import Telemetry
 from kube.api.mapping import GroupResource
 from kube.api.status import not_found
@@ -335,13 +336,13 @@ async def served_adapter(
             external=cast("Any", adapter.metrics),
             health=health,
             telemetry=adapter.telemetry,
-            usage=usage,
+            usage=None if usage is None else functools.partial(usage_response, usage),
             debug=cast("Any", adapter.debug),
         )
         server = RequestServer(
             authenticator=auth.authenticator,
             authorizer=auth.authorizer,
-            router=lambda: router,
+            rule_sets=cast("Any", SimpleNamespace(current=SimpleNamespace(router=router))),
             telemetry=adapter.telemetry,
             limits=limits,
             is_overloaded=overload_check(limits),

@@ -231,7 +231,7 @@ async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:
         document = await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation())
         names = [resource["name"] for resource in json.loads(document.body)["resources"]]
         assert names == ["backlog", "queue_depth", "s0-queue"]
-        assert discovery.knows(EXTERNAL_GROUP, "v1beta1", "backlog")
+        assert "backlog" in discovery.external_names
         assert await discovery.resources(EXTERNAL_GROUP, "v1beta1", Representation()) is document
         prometheus.result = vector(({"queue": "a"}, 3))
         assert [value.milli for value in await fetch(external, "queue_depth")] == [3000]

@@ -5,6 +5,7 @@ import json
 import string
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -241,7 +242,7 @@ def app(env: MetricsEnv) -> RequestServer:
     return RequestServer(
         authenticator=Authenticator(ClientTrust, TokenReviewer(env.client, ttl=10.0)),
         authorizer=Authorizer(env.client, AuthorizationOptions()),
-        router=lambda: router,
+        rule_sets=cast("Any", SimpleNamespace(current=SimpleNamespace(router=router))),
         telemetry=telemetry,
         limits=ServerLimits(),
         is_overloaded=lambda _: False,

@@ -119,11 +119,11 @@ async def test_document_is_encoded_once_while_metrics_are_unchanged(path: str) -
     assert documents[0].gzip is not None
     assert gzip.decompress(documents[0].gzip) == documents[0].body
     assert len(json.loads(documents[0].body)["resources"]) == COUNT
-    assert discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
+    assert "queue_7" in discovery.external_names
     names.external_metrics = ("queue_depth",)
     after = await discovery.resources("external.metrics.k8s.io", "v1beta1", Representation())
     assert [one["name"] for one in json.loads(after.body)["resources"]] == ["queue_depth"]
-    assert not discovery.knows("external.metrics.k8s.io", "v1beta1", "queue_7")
+    assert "queue_7" not in discovery.external_names
 
 
 async def test_aggregated_discovery_is_cached_compressed_with_its_etag(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from adapter.content.encoding import Representation
-from adapter.serving import routes
+from adapter.serving import routes, usage_routes
 from adapter.telemetry import Telemetry
 from tests.adapter.serving import EXTERNAL_PATH, CannedUsage, ServedAdapter, served_adapter
 
@@ -36,7 +36,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return note
 
     for place, names in (
-        (routes, ("CustomMetricList", "ExternalMetricList", "UsageDocument", "usage_table")),
+        (routes, ("CustomMetricList", "ExternalMetricList")),
+        (usage_routes, ("UsageDocument", "usage_table")),
         (Representation, ("encode",)),
     ):
         for name in names:

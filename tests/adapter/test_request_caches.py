@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapter.serving.requests import RequestLines
+from adapter.serving.server import RequestLines
 from bench.recorded_heads import RecordedRequest, recorded_requests
 from kube.api.status import StatusError
 from kube.security.authentication import Authenticator, FrontProxyUsers, RawHeaders, TokenReviewer, User

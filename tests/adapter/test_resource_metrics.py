@@ -281,14 +281,12 @@ def test_protobuf_is_k8s_io_metrics() -> None:
 
 async def test_discovery_names_nodes_and_pods() -> None:
     discovery = Discovery(cast("Any", CannedNames()), custom=False, external=False, resource=True, port=1)
-    assert discovery.serves("metrics.k8s.io", "v1beta1")
-    assert discovery.knows("metrics.k8s.io", "v1beta1", "pods")
-    assert not discovery.serves("custom.metrics.k8s.io")
+    assert discovery.versions == {"metrics.k8s.io": ("v1beta1",)}
     document = await discovery.resources("metrics.k8s.io", "v1beta1", Representation())
     body = document.body.decode()
     assert '"name":"nodes","singularName":"","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]' in body
     discovery = Discovery(cast("Any", CannedNames()), custom=True, external=False, port=1)
-    assert not discovery.serves("metrics.k8s.io")
+    assert "metrics.k8s.io" not in discovery.versions
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from adapter.content.values import ContainerUsage, ObjectUsage, Usage
-from adapter.serving.requests import Response
-from adapter.serving.routes import usage_response
+from adapter.serving.routes import Response
+from adapter.serving.usage_routes import usage_response
 from kube.api.status import StatusError
 from kube.values.selectors import LabelSelector
 from tests.adapter.serving import SAMPLED_AT, SAMPLED_TEXT, parsed_request
