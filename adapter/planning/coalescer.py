@@ -9,9 +9,13 @@ label and by the labels that selectors compare. Every request gets the same valu
 
 Requests wait for a coalesced query only if its last result has expired with a new sample (`sample_times`), which takes
 little time. It is sent in the background, requests are sent alone until its result is cached, and it is refreshed ahead
-for as long as it has hits. Requests are sent alone for five minutes if it fails, if its result is too large for the
-cache, or if it costs more than it saves: its results of a minute took Prometheus longer than the requests that they
-served would have taken alone.
+for as long as it has hits. Requests are sent alone for five minutes
+
+- if it fails while they succeed alone; after an outage of Prometheus, they are coalesced at once
+- if its result is too large for the cache
+- if it costs more than it saves: its results of two minutes in a row took Prometheus longer than the requests that they
+  served would have taken alone. After the first minute one request is sent alone, because Prometheus may have become
+  slower since the last one.
 
 With a rule's `merge: always`, coalescing starts with the first request, includes queries that are not known to be
 separable, and is never paused for its cost. `merge: never` disables it.
@@ -91,6 +95,9 @@ class _Group:
     _were_different: bool = False  # the requests of the minute before
     _served_by_last: set[int] = field(default_factory=set)
     _alone_seconds: float = math.inf
+    _alone_succeed: bool = False  # requests since the last result
+    _cost_more: bool = False  # the results of the minute before
+    _measures_alone: bool = False  # the next request
 
     def note(self, request: str, *, now: float) -> bool:
         """Count a request; return whether to coalesce it. `now` is in seconds, and monotonic."""
@@ -100,6 +107,9 @@ class _Group:
             self._requests.add(hash(request))
         if self.paused is not None and now >= self._paused_until:
             self.paused = None
+        if self._measures_alone:
+            self._measures_alone = False
+            return False
         different = len(self._requests) > 1 or self._were_different
         return self.paused is None and (different or self.rule.merge is Merge.ALWAYS)
 
@@ -112,11 +122,18 @@ class _Group:
         """Record the duration of a query for one request."""
         before = self._alone_seconds
         self._alone_seconds = seconds if before == math.inf else before + _LAST * (seconds - before)
+        self._alone_succeed = True
 
     def fetched(self, seconds: float) -> None:
         """Record the duration of the coalesced query."""
         self._count_served()
         self._seconds += seconds
+        self._alone_succeed = False
+
+    def failed(self, *, now: float) -> None:
+        """Record a failure of the coalesced query."""
+        if self._alone_succeed:
+            self.pause(Pause.FAILURE, now=now)
 
     def pause(self, why: Pause, *, now: float) -> None:
         """Send every request alone for a while."""
@@ -131,7 +148,11 @@ class _Group:
         self._count_served()
         costs_more = self._seconds > self._served * self._alone_seconds  # not if no request was sent alone
         if costs_more and self.paused is None and self.rule.merge is not Merge.ALWAYS:
-            self.pause(Pause.COST, now=now)
+            if self._cost_more:
+                self.pause(Pause.COST, now=now)
+            else:
+                self._alone_seconds, self._measures_alone = math.inf, True
+        self._cost_more = costs_more
         self._were_different = len(self._requests) > 1 and now - self._since < 2 * _WINDOW_SECONDS
         self._served, self._seconds, self._since = 0, 0.0, now
         self._requests.clear()
@@ -215,15 +236,16 @@ class MetricsQueryCoalescer:
     def _fetched(self, group: _Group, query: CoalescedQuery, outcome: Outcome) -> None:
         """Record the result of a coalesced query."""
         now, before = self._clock(), group.paused
-        if isinstance(outcome, PrometheusError) or outcome.is_scalar:
+        if isinstance(outcome, PrometheusError):
+            group.failed(now=now)
+        elif outcome.is_scalar:
             group.pause(Pause.FAILURE, now=now)
         elif not self._cache.fits((query.text, group.rule.destination), outcome):
             group.pause(Pause.TOO_LONG, now=now)
         else:
             group.fetched(outcome.seconds)
-        self._telemetry.coalesced_queries[
-            group.rule.key, "failure" if group.paused is Pause.FAILURE else "success"
-        ] += 1
+        is_failure = isinstance(outcome, PrometheusError) or outcome.is_scalar
+        self._telemetry.coalesced_queries[group.rule.key, "failure" if is_failure else "success"] += 1
         if isinstance(outcome, PrometheusError):
             _log.debug("%s: the coalesced query %s: %s", group.rule, query.text, outcome)
         if group.paused is not before:

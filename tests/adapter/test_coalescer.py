@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import math
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.inventory import CustomSource, ExternalSource
-from adapter.planning.coalescer import MetricsQueryCoalescer
+from adapter.planning.coalescer import MetricsQueryCoalescer, Pause
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.planning.vectors import VectorCache, matching
 from adapter.prometheus import (
@@ -25,6 +26,7 @@ from adapter.prometheus import (
     Destination,
     PrometheusError,
     PrometheusQueryError,
+    PrometheusUnavailable,
     Sample,
     Vector,
     scalar,
@@ -40,8 +42,9 @@ ALL = LabelSelector()
 HEADERS = "  headers: {X-Scope-OrgID: a}\n"
 
 
-def result(*pods: str) -> Vector:
-    return vector(*(({"namespace": "shop", "pod": pod}, float(index)) for index, pod in enumerate(pods)))
+def result(*pods: str, seconds: float = 0.0) -> Vector:
+    samples = vector(*(({"namespace": "shop", "pod": pod}, float(index)) for index, pod in enumerate(pods)))
+    return dataclasses.replace(samples, seconds=seconds)
 
 
 def objects_query(metric: CustomSource, *names: str, namespace: str = "shop", selector: str = "") -> ObjectsQuery:
@@ -276,20 +279,39 @@ async def test_different_external_metrics_are_never_coalesced() -> None:
     assert prometheus.requests == [(query, metric.rule.destination) for metric, query in different]
 
 
-async def test_failure_pauses_coalescing_for_five_minutes() -> None:
+async def test_failure_pauses_coalescing_for_five_minutes_if_requests_succeed_alone() -> None:
     async with opened(PrometheusQueryError("too many samples")) as env:
         metric = source(SUM, "always")
-        assert await fetched(env, metric, "web-0") is None
-        assert env.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 1
-        assert env.seen("merging_paused", rule="rules[0]", reason="failure") == 1
+        for paused in (None, 1):
+            assert await fetched(env, metric, "web-0") is None
+            assert env.seen("merging_paused", rule="rules[0]", reason="failure") == paused
+            env.coalescer.sent_alone(objects_query(metric, "web-0"), 0.01)
+            await env.expire()
+        assert env.seen("merged_queries_total", rule="rules[0]", outcome="failure") == 2
         env.prometheus.result = result("web-0")
-        await env.expire()
         env.now += 299.0
         assert await fetched(env, metric, "web-0") is None
-        assert len(env.prometheus.queries) == 1
+        assert len(env.prometheus.queries) == 2
         env.now += 1.0
         assert await fetched(env, metric, "web-0")
         assert env.seen("merging_paused", rule="rules[0]", reason="failure") is None
+
+
+async def test_requests_are_coalesced_at_once_after_an_outage() -> None:
+    async with opened(result("web-0", "web-1")) as env:
+        metric = source(SUM)
+        for name in ("web-0", "web-1"):
+            await fetched(env, metric, name)
+            env.coalescer.sent_alone(objects_query(metric, name), 0.01)
+        await env.expire()
+        assert await fetched(env, metric, "web-0")
+        env.prometheus.result = PrometheusUnavailable("connection refused")
+        for _ in range(3):
+            await env.expire()
+            assert await fetched(env, metric, "web-0") is None
+        await env.expire()
+        env.prometheus.result = result("web-0", "web-1")
+        assert await fetched(env, metric, "web-0")
 
 
 async def test_requests_of_more_than_a_minute_ago_do_not_count() -> None:
@@ -404,42 +426,52 @@ async def test_no_request_waits_for_a_coalesced_query() -> None:
         assert env.seen("merged_queries_total", rule="rules[0]", outcome="success") == 2
 
 
-async def test_coalescing_that_costs_more_than_it_saves_is_paused(caplog: pytest.LogCaptureFixture) -> None:
-    """The merged query takes 12 s, and a request's own 20 ms."""
-    slow = dataclasses.replace(result(*(f"web-{n}" for n in range(10))), seconds=12.0)
-    async with opened(slow) as env:
-        metric = source(SUM)
-        with caplog.at_level(logging.INFO, "adapter.planning.coalescer"):
-            for n in range(10):
-                query = objects_query(metric, f"web-{n}")
-                assert await env.coalescer.cached(query) is None
-                env.coalescer.sent_alone(query, 0.02)
-            await env.cache.prefetches()
-            for n in range(10):
-                assert await cached(env, metric, f"web-{n}"), "what it costs and saves is compared once a minute"
-            env.now += 61.0
-            assert await cached(env, metric, "web-0") is None
-        assert len(env.prometheus.queries) == 1
-        assert env.seen("merging_paused", rule="rules[0]", reason="cost") == 1
-        assert "requests are sent alone for a while: the coalesced query costs more than it saves" in caplog.text
-        other = dataclasses.replace(metric, rule=msgspec.structs.replace(rule(SUM, "always"), key="rules[1]"))
-        assert await fetched(env, other, "web-0"), "what the rule demands is merged whatever it costs"
-        env.coalescer.sent_alone(objects_query(other, "web-0"), 0.02)
-        env.now += 61.0
-        assert await fetched(env, other, "web-0")
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("slow", "coalesced", "own", "sent_alone", "is_paused"),
+    [
+        (range(0), 0.0, 0.0, 0, False),
+        (range(130, 135), 30.0, 0.01, 1, False),  # one query, when Prometheus or its machine was busy
+        (range(130, 500), 2.0, 0.5, 1, False),  # Prometheus has become slower
+        (range(130, 500), 30.0, 0.01, 1 + 10 * 256, True),  # from 244 s on
+    ],
+)
+async def test_coalescing_is_paused_for_five_minutes_if_it_costs_more_than_it_saves_in_two(
+    slow: range, coalesced: float, own: float, sent_alone: int, is_paused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten requests each second, whose own queries take 10 ms, and the coalesced one 20; `slow` seconds are as given."""
+    loop, alone = asyncio.get_running_loop(), Counter[bool]()
+    start, metric = loop.time(), source(SUM)
+    queries = [objects_query(metric, f"web-{n}") for n in range(10)]
+
+    class Prometheus(CannedPrometheus):
+        async def instant(
+            self, query: str, *, deadline: float = math.inf, destination: Destination = DEFAULT_DESTINATION
+        ) -> Vector:
+            self.result = result(*(f"web-{n}" for n in range(10)), seconds=coalesced if now() in slow else 0.02)
+            return await super().instant(query, deadline=deadline, destination=destination)
+
+    def now() -> int:
+        return round(loop.time() - start)
+
+    caplog.set_level(logging.INFO, "adapter.planning.coalescer")
+    async with VectorCache(Prometheus(), ttl=5.0) as cache:
+        coalescer = MetricsQueryCoalescer(cache, clock=loop.time)
+        while now() < 500:
+            for query in queries:
+                if await coalescer.cached(query) is None:
+                    coalescer.sent_alone(query, own if now() in slow else 0.01)
+                    alone[now() > 60] += 1
+            await asyncio.sleep(1.0)
+        assert [why for _, why in coalescer.paused()] == [Pause.COST] * is_paused
+    assert alone[True] == sent_alone
+    assert ("the coalesced query costs more than it saves" in caplog.text) == is_paused
 
 
-async def test_coalescing_that_saves_more_than_it_costs_goes_on() -> None:
-    """The merged query takes 50 ms, and serves ten requests of 10 ms."""
-    quick = dataclasses.replace(result(*(f"web-{n}" for n in range(10))), seconds=0.05)
-    async with opened(quick) as env:
-        for minute in range(10):
-            for n in range(10):
-                query = objects_query(source(SUM), f"web-{n}")
-                found = await env.coalescer.cached(query)
-                if minute:
-                    assert found is not None
-                else:
-                    env.coalescer.sent_alone(query, 0.01)
-                await env.cache.prefetches()
+async def test_coalescing_that_the_rule_demands_goes_on_whatever_it_costs() -> None:
+    async with opened(result("web-0", seconds=12.0)) as env:
+        metric = source(SUM, "always")
+        for _ in range(3):
+            assert await fetched(env, metric, "web-0")
+            env.coalescer.sent_alone(objects_query(metric, "web-0"), 0.02)
             env.now += 61.0
