@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -89,12 +88,12 @@ class SessionFlags:
         except (KubeError, StatusError) as error:
             raise click.ClickException(f"cannot discover the API server's resources: {error}") from error
 
-    def print(self, document: _D, show: Callable[[_D, bool], None]) -> None:
-        """Print a document as JSON, or `show` it as text, plainly if the output is not a terminal."""
+    def print(self, document: _D, show: Callable[[_D], None]) -> None:
+        """Print a document as JSON, or `show` it as text."""
         if self.output == "json":
             print_json(document)
         else:
-            show(document, not sys.stdout.isatty())
+            show(document)
 
     @contextlib.asynccontextmanager
     async def opened(self, rules: RulesFile, *, lists: bool = True) -> AsyncIterator[_Session]:

@@ -37,14 +37,9 @@ def forecast(*, metric: str, selection: Selection, flags: SessionFlags) -> None:
         report = flags.run(work())
     except NoForecastError as error:
         raise click.ClickException(str(error)) from error
-    flags.print(report, print_forecast)
+    flags.print(report, lambda report: print_lines(_lines(report)))
     if report.reason:
         raise click.exceptions.Exit(1)
-
-
-def print_forecast(report: ForecastReport, plain: bool) -> None:
-    """Print a report as text."""
-    print_lines(_lines(report), plain=plain)
 
 
 def _lines(report: ForecastReport) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The output of commands: JSON, and the text of `check` and `explain`, unwrapped in pipes and files."""
+"""The output of commands: JSON, and the text of `check` and `explain`, whose lines are not wrapped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import click
 import msgspec
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
@@ -18,7 +17,6 @@ from kube.values.printable import on_one_line, printable
 from kube.web.explanation import Explanation
 
 _SHOWN_SERIES = 5
-_PLAIN_WIDTH = 10_000
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
 
 output_option = click.option(
@@ -31,19 +29,19 @@ def print_json(document: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
-def print_report(report: Report, plain: bool) -> None:
-    """Print the rules with their series and metrics, then the findings. `plain`: the output is not a terminal."""
-    console = _console(plain=plain)
+def print_report(report: Report) -> None:
+    """Print the rules with their series and metrics, then the findings."""
+    console = Console(soft_wrap=True)
     if report.found:
-        console.print(_text(f"found in {report.found}"), soft_wrap=True)
+        console.print(_text(f"found in {report.found}"))
     if report.asked_prometheus:
         for rule in report.rules:
-            console.print(_text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"), soft_wrap=True)
+            console.print(_text(f"{rule.rule}  {on_one_line(rule.about)}", style="bold"))
             for line in _lines(rule):
-                console.print(_text(line), soft_wrap=True)
+                console.print(_text(line))
         console.print()
     for rule_key, findings in itertools.groupby(report.findings, key=lambda finding: finding.rule):
-        _print_findings(console, rule_key, list(findings), plain=plain)
+        _print_findings(console, rule_key, list(findings))
     counts = Counter(finding.severity for finding in report.findings)
     errors, warnings = _count(counts[Severity.ERROR], "error"), _count(counts[Severity.WARNING], "warning")
     console.print(f"{errors}, {warnings}", highlight=False)
@@ -80,41 +78,29 @@ def _metric_lines(metric: MetricReport) -> Iterator[str]:
         yield from (f"      {line}" for line in (" = ".join(filter(None, (example.of, value))), queries) if line)
 
 
-def _print_findings(console: Console, rule: str, findings: list[Finding], *, plain: bool) -> None:
+def _print_findings(console: Console, rule: str, findings: list[Finding]) -> None:
     """Print the findings about one rule, below its key and seriesQuery."""
-    console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"), soft_wrap=True)
+    console.print(_text(f"{rule}  {shortened(findings[0].about)}".rstrip(), style="bold"))
     for finding in findings:
-        style = _STYLES[finding.severity]
-        line = Text.assemble(
-            (f"{finding.severity.value}: ", style),
-            _text(f"{finding.path}: " if finding.path else ""),
-            _text(f"{finding.message} [{finding.code}]"),
-        )
-        if plain:
-            console.print(Text("  ") + line, soft_wrap=True)
-        else:
-            console.print(Padding(line, (0, 0, 0, 2), expand=False))
+        severity = Text(f"  {finding.severity.value}: ", _STYLES[finding.severity])
+        path = f"{finding.path}: " if finding.path else ""
+        console.print(severity + _text(f"{path}{finding.message} [{finding.code}]"))
 
 
-def print_explanation(explanation: Explanation, plain: bool) -> None:
+def print_explanation(explanation: Explanation) -> None:
     """Print where the metric comes from and its value, or why it is missing."""
-    print_lines(explanation.lines(), plain=plain)
+    print_lines(explanation.lines())
 
 
-def print_lines(lines: Iterable[str], *, plain: bool) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Print lines without control characters."""
-    console = _console(plain=plain)
     for line in lines:
-        console.print(_text(line), soft_wrap=True)
+        click.echo(printable(line, keep="\n"))
 
 
 def _text(text: str, style: str = "") -> Text:
     """Return a text without control characters, which a terminal would obey: Prometheus allows any in names."""
     return Text(printable(text, keep="\n"), style)
-
-
-def _console(*, plain: bool) -> Console:
-    return Console(width=_PLAIN_WIDTH, color_system=None, legacy_windows=False) if plain else Console()
 
 
 def _count(number: int, noun: str) -> str:

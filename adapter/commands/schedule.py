@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -95,7 +94,7 @@ def schedule(*, config: Path, length: float, start: datetime | None, metric: str
         changes = [*itertools.islice(rule.schedule.changes(first, first + length), _MAX_CHANGES)]
         courses.append(_course(rule, first, changes))
         if output == "text":
-            print_lines(_preview(rule, first, changes), plain=not sys.stdout.isatty())
+            print_lines(_preview(rule, first, changes))
     if output == "json":
         print_json(courses)
 

@@ -9,9 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from adapter.commands.forecast import print_forecast
-from adapter.commands.printing import print_explanation, print_report
-from adapter.diagnosis.forecasts import ForecastReport
+from adapter.commands.printing import print_explanation, print_lines, print_report
 from adapter.diagnosis.report import Finding, MetricReport, Report, RuleReport, Severity
 from autoscaler.commands.explain import print_records
 from kube.web.explanation import Example, Explanation, Value
@@ -26,8 +24,7 @@ FORBIDDEN = ("\x1b", "\x07", "\x9b", "\u202e")
 def explanation() -> None:
     example = Example(of=HOSTILE, queries=(HOSTILE,), values=(Value(HOSTILE, HOSTILE),), problem=HOSTILE)
     print_explanation(
-        Explanation(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), example, (HOSTILE,), (HOSTILE,), (HOSTILE,)),
-        plain=True,
+        Explanation(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), example, (HOSTILE,), (HOSTILE,), (HOSTILE,))
     )
 
 
@@ -35,11 +32,11 @@ def report() -> None:
     metric = MetricReport(metric=HOSTILE, series=HOSTILE, hidden_by=HOSTILE)
     rule = RuleReport(rule=HOSTILE, about=HOSTILE, metrics=(metric,))
     finding = Finding(severity=Severity.ERROR, code="x", where=f"rules[0].{HOSTILE}", message=HOSTILE, about=HOSTILE)
-    print_report(Report(rules=(rule,), findings=(finding,), asked_prometheus=True, found=HOSTILE), plain=True)
+    print_report(Report(rules=(rule,), findings=(finding,), asked_prometheus=True, found=HOSTILE))
 
 
 def forecast() -> None:
-    print_forecast(ForecastReport(metric=HOSTILE, rule=HOSTILE, of=HOSTILE, timezone="UTC", reason=HOSTILE), plain=True)
+    print_lines([HOSTILE])
 
 
 def decisions() -> None:
