@@ -13,10 +13,12 @@ the last two days, forecasts must not have cost more than a percent.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from adapter.forecasts.model import (
     DAY_MINUTES,
@@ -43,7 +45,7 @@ _TOLERANCE: Final = 0.1
 _STABILIZATION_MINUTES: Final = 5
 _MOST_GROWTH: Final = 16
 """Of the replicas in a minute: doubled four times."""
-NEAR: Final = 0.1
+_NEAR: Final = 0.1
 """A load by at most this share more or less than expected was expected well."""
 
 
@@ -133,9 +135,9 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
         text = "the gate is off" if is_off else f"whether it saves is not known: {why}"
         return Judgement(days=days, holds=is_off, text=text)
     unit = float(load[known].mean()) / _PODS
-    load = load / unit
-    with_forecast = np.fmax(load, expected / unit)
-    pods, above_pods = _replayed(load, np.stack([load, with_forecast]), math.ceil(options.horizon / MINUTE))
+    load, expected = load / unit, expected / unit
+    metrics = np.stack([load, np.fmax(load, expected)])
+    pods, above_pods = _replayed(load, metrics, math.ceil(options.horizon / MINUTE))
     day = _days_of(len(load))
     loads = np.array([np.nansum(load[day == each]) for each in range(len(pods))])
     overload = above_pods.sum(axis=0)[:, _PLAIN] / loads.sum()
@@ -146,7 +148,8 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     said += (
         f", and {options.gate:.1%} is required" if recent >= -_MOST_COST else f", but lost {-recent:.1%} in the last 2"
     )
-    minutes, above, below = _accuracy(load, with_forecast, expected, options)
+    came = outcomes(load, np.maximum(load, expected), options)
+    minutes = came.total()
     return Judgement(
         days=days,
         holds=is_off or (saved >= options.gate and recent >= -_MOST_COST),
@@ -155,8 +158,8 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
         overload=float(overload[0]),
         overload_with=float(overload[1]),
         minutes=minutes,
-        above=above,
-        below=below,
+        above=came["above"] / max(minutes, 1),
+        below=came["below"] / max(minutes, 1),
     )
 
 
@@ -207,13 +210,17 @@ def _replayed(load: Floats, metrics: Floats, startup: int) -> tuple[Floats, Floa
     return pods, above
 
 
-def _accuracy(
-    load: Floats, with_forecast: Floats, expected: Floats, options: ForecastOptions
-) -> tuple[int, float, float]:
-    """Compare the highest load within the horizon with what was expected; return (minutes, share above, below)."""
+def outcomes(load: NDArray[np.floating], expected: NDArray[np.floating], options: ForecastOptions) -> Counter[str]:
+    """Count minutes by how the highest load within the horizon compared with what was expected.
+
+    Returns:
+        By at most 10 % more or less: `within`; `above` or `below` that. Where either is not known, a minute counts not.
+    """
     ahead = math.ceil(options.horizon / MINUTE)
+    if len(load) <= ahead:
+        return Counter()
     came = np.lib.stride_tricks.sliding_window_view(load, ahead + 1).max(axis=1)
-    ratio = came / np.maximum(with_forecast[: len(came)], 1e-9)
-    ratio = ratio[np.isfinite(expected[: len(came)]) & np.isfinite(ratio)]
-    count = max(len(ratio), 1)
-    return len(ratio), float((ratio > 1 + NEAR).sum()) / count, float((ratio < 1 - NEAR).sum()) / count
+    ratio = came / np.maximum(expected[: len(came)], 1e-9)
+    ratio = ratio[np.isfinite(ratio)]
+    above, below = int((ratio > 1 + _NEAR).sum()), int((ratio < 1 - _NEAR).sum())
+    return Counter(within=len(ratio) - above - below, above=above, below=below)

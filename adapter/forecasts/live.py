@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from adapter.forecasts.gate import NEAR, Judgement, judge
+from adapter.forecasts.gate import Judgement, judge, outcomes
 from adapter.forecasts.model import (
     DAY_MINUTES,
     MINUTE,
@@ -74,9 +74,9 @@ class LiveForecast:
         count = self._history_minutes + DAY_MINUTES + _SPARE_MINUTES
         self._values = np.full(count, np.nan, dtype=np.float32)
         self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
-        self._expected = np.full(DAY_MINUTES, np.nan, dtype=np.float32)  # by the minute, modulo a day
-        self._minute = int(now // MINUTE)
-        self._ahead = math.ceil((options.horizon + 15) / MINUTE)
+        # What was expected at the last of these minutes.
+        self._expected = np.full(DAY_MINUTES + 2 * _SPARE_MINUTES, np.nan, dtype=np.float32)
+        self._counted = int(now // MINUTE)  # up to this minute, since the epoch
         self._newest: tuple[tuple[ForecastModel, int, float], Expectation | str] | None = None
 
     def history_start(self, now: float) -> int:
@@ -89,12 +89,13 @@ class LiveForecast:
         return np.array(points, dtype=np.float64).reshape(-1, 2)
 
     def extend(self, found: Floats, now: float) -> float | None:
-        """Add points of the history; see `as_array`. They replace values that were observed.
+        """Add points of the history; see `as_array`. They replace values that were observed, and outcomes are counted.
 
         Returns:
             How many times the history was what was observed at the same minutes, in the median; None: nothing was.
         """
-        self._shift(int(now // MINUTE))
+        minute = int(now // MINUTE)
+        self._shift(minute)
         index = (found[:, 0] // MINUTE).astype(np.int64) - self._first
         inside = (index >= 0) & (index < len(self._values))
         index, values = index[inside], found[inside, 1]
@@ -103,13 +104,18 @@ class LiveForecast:
         ratio = float(np.median(values[both] / observed[both])) if both.any() else None
         self._values[index] = values
         self._newest = None
+        first = max(self._counted, self._first_expected)
+        ahead = math.ceil(self.options.horizon / MINUTE)
+        if first < minute - ahead:
+            load = self._values[first - self._first : minute - self._first]
+            expected = self._expected[first - self._first_expected : minute - self._first_expected]
+            self._outcomes.update(outcomes(load, expected, self.options))
+            self._counted = minute - ahead
         return ratio
 
     def observe(self, now: float, value: float) -> None:
         """Add the present value."""
         minute = int(now // MINUTE)
-        if minute > self._minute:
-            self._compare(minute)
         self._shift(minute)
         if minute >= self._first:
             self._values[minute - self._first] = value
@@ -130,7 +136,7 @@ class LiveForecast:
             self._newest = inputs, model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]))
         found = self._newest[1]
         if not isinstance(found, str):
-            self._expected[minute % DAY_MINUTES] = found.value
+            self._expected[minute - self._first_expected] = found.value
         return found
 
     def history(self, until: float) -> MinuteSeries:
@@ -174,37 +180,29 @@ class LiveForecast:
 
     def day(self, now: float) -> list[tuple[int, float, float]]:
         """Return (time, value, expected value) of each minute of the last day; NaN: not known."""
-        minute = int(now // MINUTE)
-        found = []
-        for each in range(max(minute - DAY_MINUTES + 1, self._first), minute + 1):
-            expected = float(self._expected[each % DAY_MINUTES]) if each <= self._minute else math.nan
-            found.append((each * MINUTE, float(self._values[each - self._first]), expected))
-        return found
+        end = int(now // MINUTE) + 1
+        first = max(end - DAY_MINUTES, self._first_expected)
+        times = range(first * MINUTE, end * MINUTE, MINUTE)
+        values = self._values[first - self._first : end - self._first].tolist()
+        expected = self._expected[first - self._first_expected : end - self._first_expected].tolist()
+        return list(zip(times, values, expected, strict=True))
 
-    def _compare(self, minute: int) -> None:
-        """Compare what was expected with what came, for the minutes whose horizon has passed; forget old ones."""
-        first = max(self._minute, minute - DAY_MINUTES)
-        for at in range(first - self._ahead, min(minute - self._ahead, self._minute + 1)):  # later ones: of yesterday
-            expected, begin = float(self._expected[at % DAY_MINUTES]), at - self._first
-            came = self._values[max(begin, 0) : begin + self._ahead + 1]
-            if begin < 0 or len(came) <= self._ahead or not math.isfinite(expected) or not np.isfinite(came).all():
-                continue
-            highest = float(came.max())
-            above, below = highest > expected * (1 + NEAR), highest < expected * (1 - NEAR)
-            self._outcomes["above" if above else "below" if below else "within"] += 1
-        for at in range(first + 1, minute + 1):
-            self._expected[at % DAY_MINUTES] = np.nan
-        self._minute = minute
+    @property
+    def _first_expected(self) -> int:
+        """The first minute of `_expected`, since the epoch."""
+        return self._first + len(self._values) - len(self._expected)
 
     def _shift(self, minute: int) -> None:
         """Move the minutes, so that there is a place for this one."""
         beyond = minute - self._first - len(self._values) + 1
         if beyond <= 0:
             return
-        by = min(beyond + _SPARE_MINUTES // 2, len(self._values))
-        self._values[:-by] = self._values[by:].copy()
-        self._values[-by:] = np.nan
-        self._first += beyond + _SPARE_MINUTES // 2
+        beyond += _SPARE_MINUTES // 2
+        for values in (self._values, self._expected):
+            by = min(beyond, len(values))
+            values[:-by] = values[by:].copy()
+            values[-by:] = np.nan
+        self._first += beyond
 
 
 def _highest(values: Floats) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ async def test_value_is_what_is_expected_before_a_daily_step_and_the_plain_one_a
         served.now = EIGHT - 200 + 60 * minute
         served.value()
     assert served.value() == pytest.approx(load(served.now), rel=0.1)
-    assert 'milliscale_adapter_forecast_minutes_total{outcome="within",rule="externalRules[0]"}' in served.metrics()
+    await served.refresh()
+    outcomes = dict(re.findall(r'forecast_minutes_total\{outcome="(\w+)".*\} (\d+)', served.metrics()))
+    assert outcomes == {"within": "64", "above": "0", "below": "0"}  # of 69, those whose horizon has passed
     assert 'milliscale_adapter_forecasts{rule="externalRules[0]",state="served"} 1.0' in served.metrics()
 
 
