@@ -33,8 +33,10 @@ from adapter.forecasts.model import (
 from adapter.forecasts.options import ForecastOptions
 from adapter.gil import releasing_gil
 
-JUDGED_DAYS: Final = 7
+_JUDGED_DAYS: Final = 7
 _LEAST_DAYS: Final = 2
+_LEAST_JUDGED: Final = _LEAST_DAYS * DAY_MINUTES * (1 - MISSING_SHARE)
+"""So many minutes must be known."""
 _PODS: Final = 20
 _TARGETS: Final = np.linspace(0.5, 1.0, 41)
 _PLAIN: Final = int(np.abs(_TARGETS - 0.7).argmin())
@@ -81,11 +83,16 @@ class Judgement(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         )
 
 
+def is_long_enough(history: MinuteSeries, options: ForecastOptions) -> bool:
+    """Return whether a history has the days that a model needs, and the days after these that the gate needs."""
+    known = np.isfinite(history.values)
+    judged = not options.gate or known[LEAST_HISTORY:].sum() >= _LEAST_JUDGED
+    return bool(judged and known.sum() >= LEAST_HISTORY * (1 - MISSING_SHARE))
+
+
 def judge(history: MinuteSeries, options: ForecastOptions) -> Judgement:
     """Replay the last days of a history, with what was known at each moment only. Takes a second of CPU."""
-    first = _first_judged(len(history.values))
-    expected = backtest(history, options, first)
-    return judge_expected(history.part(first), expected[first:], options)
+    return served(history, options, len(history.values))[1][0]
 
 
 def served(series: MinuteSeries, options: ForecastOptions, first: int) -> tuple[Floats, list[Judgement]]:
@@ -94,23 +101,18 @@ def served(series: MinuteSeries, options: ForecastOptions, first: int) -> tuple[
     The gate judges and a model is fitted at `first` and each day after it, by the minutes before only. Where nothing is
     expected or the gate does not hold, and before `first`, a minute is NaN.
     """
-    tested = min(_first_judged(first), first)
-    expected = backtest(series, options, tested)
+    tested = min(max(first - _JUDGED_DAYS * DAY_MINUTES, LEAST_HISTORY), first)
+    expected = _backtest(series, options, tested)
     found, judgements = np.full(len(expected), np.nan), list[Judgement]()
-    for begin in range(first, len(expected), DAY_MINUTES):
-        since = max(begin - JUDGED_DAYS * DAY_MINUTES, tested)
+    for begin in range(first, max(len(expected), first + 1), DAY_MINUTES):
+        since = max(begin - _JUDGED_DAYS * DAY_MINUTES, tested)
         judgements.append(judge_expected(series.part(since, begin), expected[since:begin], options))
         if judgements[-1].holds:
             found[begin : begin + DAY_MINUTES] = expected[begin : begin + DAY_MINUTES]
     return found, judgements
 
 
-def _first_judged(count: int) -> int:
-    """Return the index of the first minute that is judged of a history."""
-    return max(count - JUDGED_DAYS * DAY_MINUTES, LEAST_HISTORY)
-
-
-def backtest(series: MinuteSeries, options: ForecastOptions, first: int) -> Floats:
+def _backtest(series: MinuteSeries, options: ForecastOptions, first: int) -> Floats:
     """Return what was expected at each minute from `first` on, by models of the minutes before it; NaN: nothing.
 
     A model is fitted at `first` and each day after it. What is before `first` is NaN, too.
@@ -130,7 +132,7 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     known = np.isfinite(load)
     days = float(known.sum()) / DAY_MINUTES
     is_off = not options.gate
-    if days < _LEAST_DAYS * (1 - MISSING_SHARE) or not load[known].any():
+    if known.sum() < _LEAST_JUDGED or not load[known].any():
         why = f"{days:.1f} days can be replayed after the first 3, and at least {_LEAST_DAYS} are needed"
         text = "the gate is off" if is_off else f"whether it saves is not known: {why}"
         return Judgement(days=days, holds=is_off, text=text)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from adapter.forecasts.gate import Judgement, judge, outcomes
+from adapter.forecasts.gate import Judgement, is_long_enough, judge, outcomes
 from adapter.forecasts.model import (
     DAY_MINUTES,
     MINUTE,
@@ -147,10 +147,14 @@ class LiveForecast:
         first = first + int(known[0]) if len(known) else last
         return MinuteSeries((self._first + first) * MINUTE, self._values[first:last].copy())
 
-    def fitted(self, history: MinuteSeries) -> tuple[ForecastModel, Judgement] | str:
+    def is_long_enough(self, until: float) -> bool:
+        """Return whether the history until a time has the days that a model and the gate need."""
+        return is_long_enough(self.history(until), self.options)
+
+    def fitted(self, history: MinuteSeries) -> tuple[ForecastModel | None, Judgement | None, str]:
         """Return a model and what the gate says, or why there is none. Takes a second: call it in a worker thread."""
         model = fit(history, self.options)
-        return model if isinstance(model, str) else (model, judge(history, self.options))
+        return (None, None, model) if isinstance(model, str) else (model, judge(history, self.options), "")
 
     def next_day(self, now: float) -> tuple[Hour, ...]:
         """Return the next 24 full hours, with the last three days; none without a model. Takes some 0.01 s."""

@@ -2,9 +2,9 @@
 
 A forecast begins with the first request for its metric: its history is read, a model is fitted and the gate judges it,
 in the background. Until then, and on any doubt, the value is the plain one. Every hour the new part of the history is
-read, once a day a model is fitted and judged, at a time that depends on the metric alone: so all replicas have the same
-model and verdict, also after a restart. While the history is too short for that, it is tried every hour. A forecast
-that nothing requests any more ends.
+read, once a day a model is fitted and judged, at a time that depends on the metric alone; if the history is too short
+then, at the first full hour after it at which it is not. So all replicas have the same model and verdict, also after a
+restart. A forecast that nothing requests any more ends.
 
 Clients choose what they request, so the forecasts of a namespace, and all together, are limited in number and memory.
 What is over a limit is served without a forecast.
@@ -122,7 +122,7 @@ class Forecast:
         due: when the new part of its history is read.
         read_until, fitted_until: how far its history was read, and fitted; 0: not at all.
         unread: why the history could not be read the last time; "" if it could.
-        verdict: why it is not served until the next fit; None: it is.
+        failure: why there is no model; "": there is one, or none was fitted yet.
         backoff: between two reads after failures.
         logged: when each state was logged.
     """
@@ -142,19 +142,20 @@ class Forecast:
     read_until: int = 0
     fitted_until: int = 0
     unread: str = ""
-    verdict: tuple[State, str] | None = (State.LOADING, "its history is being read")
+    failure: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(_MINUTE, 3600.0))
     logged: dict[State, float] = field(default_factory=dict)
 
     @property
     def problem(self) -> tuple[State, str] | None:
         """What makes the value plain until the next background work."""
-        return (State.NO_HISTORY, f"its history cannot be read: {self.unread}") if self.unread else self.verdict
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the history is too short for a model, or for the gate."""
-        return self.judgement is None or (self.judgement.saved is None and not self.judgement.holds)
+        if self.unread:
+            return State.NO_HISTORY, f"its history cannot be read: {self.unread}"
+        if self.failure:
+            return State.NO_MODEL, self.failure
+        if self.judgement is None:
+            return State.LOADING, "its history is being read"
+        return None if self.judgement.holds else (State.GATE, self.judgement.text)
 
     @property
     def growth(self) -> float:
@@ -268,7 +269,8 @@ class Forecasts(Collector):
             state, reason = forecast.expect(now)
         except Exception:  # noqa: BLE001  (no doubt about a forecast is an error of the metric)
             _log.exception("%s: forecast of %s", key.rule, key)
-            state, reason = forecast.verdict = (State.NO_MODEL, "the model failed")
+            forecast.judgement, forecast.failure = None, "the model failed"
+            state, reason = State.NO_MODEL, forecast.failure
         self._set(forecast, state, reason)
         return value * forecast.growth
 
@@ -326,7 +328,7 @@ class Forecasts(Collector):
                 forecast.unread = str(error)
             else:
                 _log.exception("%s: forecast of %s", key.rule, key)
-                forecast.verdict = (State.NO_MODEL, "the fit failed")
+                forecast.judgement, forecast.failure, forecast.fitted_until = None, "the fit failed", 0
             self._failures[key.rule] += 1
             forecast.due = self._clock() + min(forecast.backoff.next(), self._settings.read_seconds)
         else:
@@ -357,21 +359,14 @@ class Forecasts(Collector):
         return live
 
     async def _fit(self, forecast: Forecast, live: LiveForecast) -> None:
-        """Fit a model and judge it, if a day has begun since the last time, or an hour while that is not possible."""
+        """Fit a model and judge it, if a day has begun since the last time, or an hour while the history is short."""
         now = self._clock()
-        until = forecast.key.day_start(now)
-        if forecast.fitted_until and forecast.is_short:
-            until += int(now - until) // _HOUR_SECONDS * _HOUR_SECONDS
-        if until <= forecast.fitted_until:
-            return
-        found = await asyncio.get_running_loop().run_in_executor(self._worker, live.fitted, live.history(until))
-        if isinstance(found, str):
-            live.model, forecast.judgement, forecast.verdict = None, None, (State.NO_MODEL, found)
-        else:
-            live.model, judgement = found
-            forecast.judgement = judgement
-            forecast.verdict = None if judgement.holds else (State.GATE, judgement.text)
-        forecast.fitted_until = until
+        hours = range(forecast.key.day_start(now), int(now) + 1, _HOUR_SECONDS)
+        until = next(filter(live.is_long_enough, hours), hours[-1])
+        if until > forecast.fitted_until:
+            found = asyncio.get_running_loop().run_in_executor(self._worker, live.fitted, live.history(until))
+            live.model, forecast.judgement, forecast.failure = await found
+            forecast.fitted_until = until
 
     def _set(self, forecast: Forecast, state: State, reason: str) -> None:
         """Set the state, and log it if it changed: each one at most once an hour."""

@@ -135,7 +135,17 @@ async def test_history_that_is_too_short_is_tried_again_every_hour_until_the_gat
     # Three days are nearly complete after 3.6 hours, and two more after 52.8.
     assert states == [State.NO_MODEL] + [State.GATE] * 13 + [State.SERVED]
     [one] = served.forecasts
-    assert one.fitted_until == day_start + 56 * 3600
+    assert one.fitted_until == day_start + 53 * 3600
+    late = Served(served.past, served.options, now=served.now)
+    await late.ready()
+    [other] = late.forecasts
+    assert other.fitted_until == one.fitted_until  # replicas agree
+    ungated = Served(served.past, now=day_start + 60.0)  # needs the first three days only
+    await ungated.ready()
+    ungated.now += 4 * 3600
+    await ungated.refresh()
+    [one] = ungated.forecasts
+    assert (one.fitted_until, one.problem) == (day_start + 4 * 3600, None)
 
 
 async def test_history_is_not_read_again_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +247,7 @@ async def test_replicas_have_the_same_model_and_verdict_whenever_they_began() ->
     assert one.live is not None is not other.live
     assert one.live.model is not None is not other.live.model
     assert one.live.model.weights.tolist() == other.live.model.weights.tolist()
-    assert (one.verdict, one.fitted_until) == (other.verdict, other.fitted_until)
+    assert (one.problem, one.fitted_until) == (other.problem, other.fitted_until)
 
 
 async def test_load_that_is_not_expected_to_grow_is_served_as_it_is() -> None:
