@@ -21,19 +21,20 @@ import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cachetools import TTLCache
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from adapter.fair_queue import FairQueue
 from adapter.forecasts.options import ForecastOptions
 from adapter.settings import DEFAULTS, ForecastSettings
+from adapter.telemetry import LiveFamily
 from kube.api.retries import Backoff
 
 if TYPE_CHECKING:
@@ -200,8 +201,7 @@ class Forecasts(Collector):
         self._forecasts: dict[ForecastKey, Forecast] = {}
         self._refused: TTLCache[str, str] = TTLCache(_REFUSED_RULES, _LOGGED_SECONDS, timer=clock)  # by the rule's key
         self._queue: FairQueue[Forecast] = FairQueue()
-        # One thread: each has its own part of the heap, in which some megabytes of freed matrices stay.
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
+        self._worker: Executor | None = None  # None: that of the event loop
         self._outcomes: dict[str, Counter[str]] = {}  # by the rule's key
         self._failures: Counter[str] = Counter()
 
@@ -276,12 +276,17 @@ class Forecasts(Collector):
 
     async def run(self) -> None:
         """Read histories and fit models, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_WORKERS):
-                tasks.create_task(self._queue.serve(self._refresh_current), name="forecasts")
-            while True:
-                self._add_due()
-                await asyncio.sleep(_TICK_SECONDS)
+        # One thread: each has its own part of the heap, in which some megabytes of freed matrices stay.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(_WORKERS):
+                    tasks.create_task(self._queue.serve(self._refresh_current), name="forecasts")
+                while True:
+                    self._add_due()
+                    await asyncio.sleep(_TICK_SECONDS)
+        finally:
+            self._worker.shutdown(wait=False, cancel_futures=True)  # a fit that has begun takes a second more
 
     def _make_capacity(self, owner: str, slots: int) -> str:
         """Return why a namespace can have no further forecast; "": it can.
@@ -381,39 +386,37 @@ class Forecasts(Collector):
         """Return the metrics; a rule has series only once one of its metrics was requested."""
         states: Counter[tuple[str, ...]] = Counter((one.key.rule, one.state.value) for one in self)
         states.update((rule, State.LIMIT.value) for rule in self._refused)
-        yield _family(
-            GaugeMetricFamily,
+        yield from LiveFamily(
             "milliscale_adapter_forecasts",
             "Forecasts of a rule's metrics by state: served, or why they are not.",
             ("rule", "state"),
-            states,
-        )
+            lambda: states,
+        ).collect()
         growth: dict[tuple[str, ...], list[float]] = {}
         for one in self:
             growth.setdefault((one.key.rule, one.key.metric, one.key.namespace), []).append(one.growth)
-        yield _family(
-            GaugeMetricFamily,
+        yield from LiveFamily(
             "milliscale_adapter_forecast_growth",
             "How many times the value of a forecast is the plain one, at the last request. Only of a metric of which"
             " one object or selector is requested in the namespace: clients choose these.",
             ("rule", "metric", "namespace"),
-            {labels: values[0] for labels, values in growth.items() if len(values) == 1},
-        )
-        yield _family(
-            CounterMetricFamily,
+            lambda: {labels: values[0] for labels, values in growth.items() if len(values) == 1},
+        ).collect()
+        yield from LiveFamily(
             "milliscale_adapter_forecast_minutes",
             "Minutes of a rule's forecasts, by how the highest value within the horizon compared with what was"
             " expected: within 10 %, above or below that.",
             ("rule", "outcome"),
-            {(rule, outcome): n for rule, counts in self._outcomes.items() for outcome, n in counts.items()},
-        )
-        yield _family(
-            CounterMetricFamily,
+            lambda: {(rule, outcome): n for rule, counts in self._outcomes.items() for outcome, n in counts.items()},
+            family=CounterMetricFamily,
+        ).collect()
+        yield from LiveFamily(
             "milliscale_adapter_forecast_failures",
             "Reads of a history and fits of a model that failed.",
             ("rule",),
-            {(rule,): count for rule, count in self._failures.items()},
-        )
+            lambda: {(rule,): count for rule, count in self._failures.items()},
+            family=CounterMetricFamily,
+        ).collect()
 
     def forget(self, rules: Iterable[str]) -> None:
         """Remove the forecasts and the metrics of rules that are gone."""
@@ -423,16 +426,3 @@ class Forecasts(Collector):
         for rule in gone:
             self._outcomes.pop(rule, None)
             self._failures.pop(rule, None)
-
-
-def _family(
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-    name: str,
-    documentation: str,
-    labels: tuple[str, ...],
-    values: Mapping[tuple[str, ...], float],
-) -> Metric:
-    family = kind(name, documentation, labels=labels)
-    for of, value in sorted(values.items()):
-        family.add_metric(of, value)
-    return family

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -170,9 +171,14 @@ async def test_history_is_not_read_again_while_it_is_read(monkeypatch: pytest.Mo
         for _ in range(50):
             await asyncio.sleep(0)
         may_end.set()
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("forecasts")]
     running.cancel()
     await asyncio.wait([running])
     assert len(served.past.reads) == 1
+    for thread in threading.enumerate():
+        if thread.name.startswith("forecasts"):
+            await asyncio.to_thread(thread.join, 60)
+            assert not thread.is_alive()
 
 
 async def test_history_of_other_objects_than_those_of_the_request_is_not_used() -> None:
