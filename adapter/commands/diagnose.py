@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from adapter.commands.printing import output_option, print_explanation, print_js
 from adapter.diagnosis.check import check as check_rules
 from adapter.diagnosis.explain import Target
 from adapter.diagnosis.explain import explain as explain_metric
-from adapter.diagnosis.forecasts import ForecastReader, ForecastReport
+from adapter.diagnosis.forecasts import ForecastReport, forecast_sentences
 from adapter.diagnosis.lint import object_findings
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import Report, Severity
@@ -248,14 +248,13 @@ def explain(*, target: Target, selection: Selection, flags: SessionFlags) -> Non
 
     async def work() -> Explanation:
         async with flags.opened(rules) as opened:
-            reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
             return await explain_metric(
                 target,
                 selection,
                 catalog=opened.catalog,
                 lookup=opened.lookup,
                 probe=opened.probe,
-                forecasts=reader.sentences,
+                forecasts=partial(forecast_sentences, opened.probe, opened.prometheus),
             )
 
     explanation = flags.run(work())

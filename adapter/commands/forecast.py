@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import click
 
 from adapter.commands.diagnose import SessionFlags, selection_flags, session_flags
 from adapter.commands.printing import print_lines
-from adapter.diagnosis.forecasts import ForecastReader, ForecastReport, NoForecastError, forecast_source
+from adapter.diagnosis.forecasts import ForecastReport, NoForecastError, forecast_report, forecast_source
 from adapter.diagnosis.probe import Selection
 from adapter.forecasts.options import number_text
 
@@ -30,8 +29,7 @@ def forecast(*, metric: str, selection: Selection, flags: SessionFlags) -> None:
     async def work() -> ForecastReport:
         async with flags.opened(rules) as opened:
             source = forecast_source(opened.catalog, metric)
-            reader = ForecastReader(probe=opened.probe, prometheus=opened.prometheus, clock=time.time)
-            return await reader.report(source, selection)
+            return await forecast_report(opened.probe, opened.prometheus, source, selection)
 
     try:
         report = flags.run(work())

@@ -18,7 +18,6 @@ from adapter.diagnosis.check import RuleResult, rule_results
 from adapter.diagnosis.lint import SeriesNames
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import RuleReport, SeriesReport
-from adapter.forecasts.registry import Forecasts
 from adapter.gil import releasing_gil
 from adapter.rules import Rule
 from kube.api.mapping import NoMatchError, ResourceLookup
@@ -65,15 +64,6 @@ Problems = Callable[[str], Iterable[str]]
 
 FindForecasts = Callable[[Source, Selection], Awaitable[tuple[str, ...]]]
 """Returns what is expected of a metric whose rule has `forecast`."""
-
-
-def running_forecasts(forecasts: Forecasts) -> FindForecasts:
-    """Return a function that returns what the forecasts of this process expect."""
-
-    async def find(source: Source, selection: Selection) -> tuple[str, ...]:
-        return forecasts.sentences(source.rule.key, selection.namespace)
-
-    return find
 
 
 async def explain(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,8 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, Source
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.forecasts.registry import Forecast, Forecasts
-from adapter.metrics.forecasts import new_forecast
+from adapter.metrics.forecasts import forecast_key
+from adapter.planning.history import read_history
 from adapter.planning.metric_queries import ExternalQuery, ObjectsQuery
 from adapter.prometheus import PrometheusServers
 from kube.api.mapping import GroupResource
@@ -66,69 +67,65 @@ def forecast_source(catalog: Catalog, name: str) -> Source:
     return max(found, key=lambda source: isinstance(source, CustomSource) and source.info.resource == _PODS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastReader:
-    """Makes forecasts of the history of metrics, as the adapter does.
+async def forecast_sentences(
+    probe: Probe, prometheus: PrometheusServers, source: Source, selection: Selection
+) -> tuple[str, ...]:
+    """Return what is expected now, and why; or why nothing is."""
+    try:
+        return ((await _read(probe, prometheus, source, selection, time.time())).sentence,)
+    except NoForecastError as error:
+        return (f"no forecast: {error}",)
 
-    Attributes:
-        probe: finds an object that has the metric.
-        prometheus: has the history.
-        clock: returns seconds since the epoch.
+
+async def forecast_report(
+    probe: Probe, prometheus: PrometheusServers, source: Source, selection: Selection
+) -> ForecastReport:
+    """Return the forecast of a metric; without a name in `selection`, of an object that has a series now."""
+    assert source.rule.forecast is not None, "see forecast_source"
+    now, timezone = time.time(), source.rule.forecast.options.timezone
+    made = ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=timezone)
+    try:
+        forecast = await _read(probe, prometheus, source, selection, now)
+    except NoForecastError as error:
+        return msgspec.structs.replace(made, reason=str(error))
+    expected = forecast.expectation
+    return msgspec.structs.replace(
+        made,
+        of=str(forecast.key),
+        sentence=expected.sentence if expected is not None else "",
+        reason=forecast.reason if expected is None else "",
+        gate=forecast.judgement,
+        hours=await asyncio.to_thread(forecast.live.next_day, now) if forecast.live is not None else (),
+    )
+
+
+async def _read(
+    probe: Probe, prometheus: PrometheusServers, source: Source, selection: Selection, now: float
+) -> Forecast:
+    """Return a forecast with its state and what it expects now. Of pods it is that of their workload.
+
+    The fit takes seconds, after which the history has no value of the present minute any more.
+
+    Raises:
+        NoForecastError: no object has the metric.
     """
-
-    probe: Probe
-    prometheus: PrometheusServers
-    clock: Callable[[], float]
-
-    async def sentences(self, source: Source, selection: Selection) -> tuple[str, ...]:
-        """Return what is expected now, and why; or why nothing is."""
-        try:
-            return ((await self._read(source, selection, self.clock())).sentence,)
-        except NoForecastError as error:
-            return (f"no forecast: {error}",)
-
-    async def report(self, source: Source, selection: Selection) -> ForecastReport:
-        """Return the forecast of a metric; without a name in `selection`, of an object that has a series now."""
-        options = source.rule.forecast.options if source.rule.forecast is not None else None
-        assert options is not None, "the rule has a forecast"
-        now = self.clock()
-        made = ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=options.timezone)
-        try:
-            forecast = await self._read(source, selection, now)
-        except NoForecastError as error:
-            return msgspec.structs.replace(made, reason=str(error))
-        expected = forecast.expectation
-        return msgspec.structs.replace(
-            made,
-            of=str(forecast.key),
-            sentence=expected.sentence if expected is not None else "",
-            reason=forecast.reason if expected is None else "",
-            gate=forecast.judgement,
-            hours=await asyncio.to_thread(forecast.live.next_day, now) if forecast.live is not None else (),
-        )
-
-    async def _read(self, source: Source, selection: Selection, now: float) -> Forecast:
-        """Return a forecast with its state and what it expects now. Of pods it is that of their workload.
-
-        The fit takes seconds, after which the history has no value of the present minute any more.
-
-        Raises:
-            NoForecastError: no object has the metric.
-        """
-        example = await self.probe.example(source, selection)
-        if not example.values:
-            raise NoForecastError("; ".join(example.reasons))
-        query: ExternalQuery | ObjectsQuery
-        if isinstance(source, CustomSource):
-            of_pods = source.info.resource == _PODS
-            namespace = example.of.partition("/")[0] if source.info.namespaced else ""
-            names = [value.of.rpartition("/")[2] for value in example.values]
-            of = f"pods like {names[0]}" if of_pods else names[0]
-            query = ObjectsQuery(source, namespace, names, False, selection.metric_selector)
-        else:
-            of, of_pods = str(selection.metric_selector), False
-            query = ExternalQuery(source, example.of, selection.metric_selector)
-        forecast = new_forecast(self.prometheus, query, of=of, of_pods=of_pods)
-        await Forecasts(clock=lambda: now).refresh(forecast)
-        forecast.state, forecast.reason = forecast.expect(now)
-        return forecast
+    example = await probe.example(source, selection)
+    if not example.values:
+        raise NoForecastError("; ".join(example.reasons))
+    query: ExternalQuery | ObjectsQuery
+    if isinstance(source, CustomSource):
+        of_pods = source.info.resource == _PODS
+        namespace = example.of.partition("/")[0] if source.info.namespaced else ""
+        names = [value.of.rpartition("/")[2] for value in example.values]
+        of = f"pods like {names[0]}" if of_pods else names[0]
+        query = ObjectsQuery(source, namespace, names, False, selection.metric_selector)
+    else:
+        of, of_pods = str(selection.metric_selector), False
+        query = ExternalQuery(source, example.of, selection.metric_selector)
+    rule = source.rule
+    assert rule.forecast is not None, "the source is a forecast"
+    read = functools.partial(read_history, prometheus, query, of_pods=of_pods)
+    forecast = Forecast(forecast_key(query, of), rule, rule.forecast.options, read, query.namespace)
+    await Forecasts(clock=lambda: now).refresh(forecast)
+    forecast.state, forecast.reason = forecast.expect(now)
+    return forecast

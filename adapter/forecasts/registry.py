@@ -240,21 +240,29 @@ class Forecasts(Collector):
         """Return which limit kept a metric of a rule from having a forecast in the last hour; "" if none did."""
         return self._refused.get(rule, "")
 
-    def serve(self, requested: Forecast, value: float) -> float:
+    def serve(
+        self,
+        key: ForecastKey,
+        value: float,
+        *,
+        definition: Hashable,
+        options: ForecastOptions,
+        read: ReadHistory,
+        owner: str,
+    ) -> float:
         """Return the value to serve now: the expected one if it is higher than the plain one. It does not raise.
 
-        `requested` is a new forecast of the metric; if there is one already, its history is read as this one's.
-        `value` is the plain value.
+        `value` is the plain value. The other arguments are those of a Forecast, which begins with the first request.
         """
-        now, key = self._clock(), requested.key
+        now = self._clock()
         forecast = self._forecasts.get(key)
         if forecast is not None:
             was_ahead = now < forecast.requested - self._settings.idle_seconds  # the clock, and so its minutes
-            if was_ahead or forecast.definition != requested.definition:
+            if was_ahead or (forecast.definition is not definition and forecast.definition != definition):
                 del self._forecasts[key]
                 forecast = None
         if forecast is None:
-            forecast = requested
+            forecast = Forecast(key, definition, options, read, owner)
             why = self._make_capacity(forecast.owner, forecast.slots)
             if why:
                 if not self.refusal(key.rule):
@@ -262,7 +270,7 @@ class Forecasts(Collector):
                 self._refused[key.rule] = why
                 return value
             self._forecasts[key] = forecast
-        forecast.requested, forecast.read = now, requested.read
+        forecast.requested, forecast.read = now, read
         try:
             if forecast.live is not None:
                 forecast.live.observe(now, value)

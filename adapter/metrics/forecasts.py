@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from adapter.content.values import ExternalMetricValue, MetricValue
-from adapter.forecasts.registry import Forecast, ForecastKey, Forecasts
-from adapter.planning.history import HistoryReader, namespace_of
+from adapter.forecasts.registry import ForecastKey, Forecasts
+from adapter.planning.history import namespace_of, read_history
 from adapter.planning.metric_queries import MetricQuery
 from adapter.prometheus import PrometheusServers
 
 _V = TypeVar("_V", MetricValue, ExternalMetricValue)
 
 
-def new_forecast(prometheus: PrometheusServers, query: MetricQuery, *, of: str, of_pods: bool = False) -> Forecast:
-    """Return a forecast of what a request gets, without a history or a model.
-
-    Args:
-        prometheus: has the history.
-        query: the request.
-        of: the object or the selector, as text.
-        of_pods: it is for all pods of their workloads.
-    """
-    source, rule = query.source, query.source.rule
-    assert rule.forecast is not None, "the source is a forecast"
-    return Forecast(
-        key=ForecastKey(rule.key, source.metric, namespace_of(query), of),
-        definition=rule,
-        options=rule.forecast.options,
-        read=HistoryReader(prometheus, query, of_pods, query.namespace).read,
-        owner=query.namespace,
-    )
+def forecast_key(query: MetricQuery, of: str) -> ForecastKey:
+    """Return the key of the forecast of what a request gets; `of` is the object or the selector, as text."""
+    return ForecastKey(query.source.rule.key, query.source.metric, namespace_of(query), of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +38,27 @@ class ForecastValues:
         """Return the values to serve; the plain ones on any doubt.
 
         An HPA takes the sum of external values, and of pods' values the average: in both cases, the same factor for all
-        values makes that of the expected sum. For `of` and `of_pods` see `new_forecast`.
+        values makes that of the expected sum.
+
+        Args:
+            query: the request.
+            values: what it gets without a forecast.
+            of: the object or the selector, as text.
+            of_pods: it is for all pods of their workloads.
         """
         total = sum(value.milli for value in values)
         if min(value.milli for value in values) < 0:
             return values
-        served = self.forecasts.serve(new_forecast(self.prometheus, query, of=of, of_pods=of_pods), total / 1000)
+        rule = query.source.rule
+        assert rule.forecast is not None, "the source is a forecast"
+        served = self.forecasts.serve(
+            forecast_key(query, of),
+            total / 1000,
+            definition=rule,
+            options=rule.forecast.options,
+            read=functools.partial(read_history, self.prometheus, query, of_pods=of_pods),
+            owner=query.namespace,
+        )
         # Nothing grows from 0, but the model needs to know that the load is 0.
         if not total or served * 1000 <= total:
             return values

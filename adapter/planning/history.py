@@ -60,67 +60,57 @@ class HistoryQuery:
     selector: LabelSelector = EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryReader:
-    """Reads the history of a request's metric.
+async def read_history(
+    prometheus: PrometheusServers, query: MetricQuery, start: int, end: int, *, of_pods: bool, seconds: float = 300.0
+) -> list[tuple[float, float]]:
+    """Return (time, value) at each minute from `start` to `end`, without those of holes.
 
-    Attributes:
+    Args:
         prometheus: the servers.
-        query: the request.
+        query: the request, whose namespace's slots for queries are used.
+        start: seconds since the epoch, a multiple of 60.
+        end: likewise.
         of_pods: the request is for all pods of workloads, whose names change.
-        owner: the namespace whose slots for queries it uses; "" for none.
-        seconds: for all queries of a read together, so that a slow history does not keep others waiting.
+        seconds: for all queries together, so that a slow history does not keep others waiting.
+
+    Raises:
+        HistoryError: the rule makes no query whose past is that of the request, or Prometheus fails.
     """
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(prometheus, query, start, end, of_pods=of_pods)
+    except TimeoutError as error:
+        raise HistoryError(f"reading it takes longer than {seconds:g} s") from error
 
-    prometheus: PrometheusServers
-    query: MetricQuery
-    of_pods: bool
-    owner: str
-    seconds: float = 300.0
 
-    async def read(self, start: int, end: int) -> list[tuple[float, float]]:
-        """Return (time, value) at each minute from `start` to `end`, both multiples of 60, without those of holes.
-
-        Raises:
-            HistoryError: the rule makes no query whose past is that of the request, or Prometheus fails.
-        """
+async def _read(
+    prometheus: PrometheusServers, request: MetricQuery, start: int, end: int, *, of_pods: bool
+) -> list[tuple[float, float]]:
+    # Parsing a long query takes some milliseconds.
+    query = await asyncio.to_thread(history_query, request, of_pods=of_pods)
+    destination = request.source.rule.destination
+    found: list[tuple[float, float]] = []
+    points = _CHUNK_POINTS
+    while start <= end:
+        last = min(start + (points - 1) * STEP_SECONDS, end)
         try:
-            async with asyncio.timeout(self.seconds):
-                return await self._read(start, end)
-        except TimeoutError as error:
-            raise HistoryError(f"reading it takes longer than {self.seconds:g} s") from error
-
-    async def _read(self, start: int, end: int) -> list[tuple[float, float]]:
-        # Parsing a long query takes some milliseconds.
-        query = await asyncio.to_thread(history_query, self.query, of_pods=self.of_pods)
-        found: list[tuple[float, float]] = []
-        points = _CHUNK_POINTS
-        while start <= end:
-            last = min(start + (points - 1) * STEP_SECONDS, end)
-            try:
-                with for_namespace(self.owner):
-                    result = await self.prometheus.range(
-                        query.text,
-                        start=start,
-                        end=last,
-                        step=STEP_SECONDS,
-                        destination=self.query.source.rule.destination,
-                    )
-            except (PrometheusTimeout, PrometheusQueryError) as error:  # the range may be too much at once
-                points //= 2
-                if points < _LEAST_POINTS:
-                    raise HistoryError(str(error)) from error
-                continue
-            except PrometheusError as error:
-                raise HistoryError(_message_of(error)) from error
-            # Series by a label that clients choose can be many.
-            found += (
-                _summed(query, result)
-                if len(result) <= _FEW_SERIES
-                else await asyncio.to_thread(_summed, query, result)
-            )
-            start = last + STEP_SECONDS
-        return found
+            with for_namespace(request.namespace):
+                result = await prometheus.range(
+                    query.text, start=start, end=last, step=STEP_SECONDS, destination=destination
+                )
+        except (PrometheusTimeout, PrometheusQueryError) as error:  # the range may be too much at once
+            points //= 2
+            if points < _LEAST_POINTS:
+                raise HistoryError(str(error)) from error
+            continue
+        except PrometheusError as error:
+            raise HistoryError(_message_of(error)) from error
+        # Series by a label that clients choose can be many.
+        found += (
+            _summed(query, result) if len(result) <= _FEW_SERIES else await asyncio.to_thread(_summed, query, result)
+        )
+        start = last + STEP_SECONDS
+    return found
 
 
 def namespace_of(query: MetricQuery) -> str:
@@ -136,7 +126,7 @@ def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
     """Return the query for the history of a request. Long queries take some milliseconds to parse.
 
     Raises:
-        HistoryError: see HistoryReader.
+        HistoryError: see read_history.
     """
     source, rule, namespace = query.source, query.source.rule, query.namespace
     matches: list[tuple[str, str]] = []
@@ -189,7 +179,7 @@ def pods_pattern(names: Iterable[str]) -> str:
 
 
 def object_labels(source: CustomSource, namespace: str, pattern: str) -> list[tuple[str, str]]:
-    """Return labels of a metric's objects, each with a regular expression; see CustomSource.object_of."""
+    """Return labels of a metric's objects, each with a regular expression; see rule_queries.by_name."""
     labels = [(source.resource_label, pattern)]
     if namespace and source.namespace_label:
         labels.append((source.namespace_label, f"({alternation([namespace])})?"))  # a series may have none

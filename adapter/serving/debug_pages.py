@@ -19,9 +19,10 @@ from functools import partial
 import msgspec
 
 from adapter.catalog.catalog import Catalog
+from adapter.catalog.inventory import Source
 from adapter.catalog.rule_states import Reason
 from adapter.diagnosis.check import check, paused_findings
-from adapter.diagnosis.explain import Target, explain, running_forecasts
+from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.lint import in_order
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.diagnosis.report import ObjectReport, Report
@@ -103,10 +104,13 @@ class DebugPages:
                 lookup=self.lookup,
                 probe=self.probe,
                 problems=partial(object_problems, self.objects),
-                forecasts=running_forecasts(self.forecasts),
+                forecasts=self._forecasts_of,
             )
         except KubeError as error:
             raise service_unavailable(_NO_API_SERVER) from error
+
+    async def _forecasts_of(self, source: Source, selection: Selection) -> tuple[str, ...]:
+        return self.forecasts.sentences(source.rule.key, selection.namespace)
 
 
 def _examples(query: Query) -> int:

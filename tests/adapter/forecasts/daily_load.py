@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.registry import Forecast, ForecastKey, Forecasts, HistoryError, State
+from adapter.forecasts.registry import ForecastKey, Forecasts, HistoryError, State
 from adapter.settings import DEFAULTS, ForecastSettings
 
 DAY = 86_400
@@ -54,10 +54,12 @@ class Served:
     def __post_init__(self) -> None:
         self.forecasts = Forecasts(self.settings, clock=lambda: self.now)
 
-    def value(self, value: float | None = None, key: ForecastKey = KEY) -> float:
+    def value(self, value: float | None = None, key: ForecastKey = KEY, definition: str = "rule") -> float:
         """Request the metric."""
         plain = load(self.now) if value is None else value
-        served = self.forecasts.serve(Forecast(key, "rule", self.options, self.past.read, key.namespace), plain)
+        served = self.forecasts.serve(
+            key, plain, definition=definition, options=self.options, read=self.past.read, owner=key.namespace
+        )
         assert served >= plain
         return served
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from aiohttp import web
 
 from adapter.catalog.inventory import ExternalSource
 from adapter.forecasts.registry import HistoryError
-from adapter.planning.history import HistoryReader, pods_pattern
+from adapter.planning.history import pods_pattern, read_history
 from adapter.planning.metric_queries import ExternalQuery
 from adapter.prometheus import PrometheusClient, PrometheusError, PrometheusOptions, PrometheusServers
 from adapter.prometheus.long_responses import MemoryBudget
@@ -43,18 +42,25 @@ def minutes(limit: int = DAY) -> Callable[[web.Request], Awaitable[web.Response]
     return reply
 
 
-def reader(
-    prometheus: PrometheusServers, *, rule: str = "sum(orders)", selector: str = "", owner: str = ""
-) -> HistoryReader:
+async def history(
+    prometheus: PrometheusServers,
+    start: int,
+    end: int,
+    *,
+    rule: str = "sum(orders)",
+    selector: str = "",
+    namespace: str = "shop",
+    seconds: float = 10.0,
+) -> list[tuple[float, float]]:
     [made] = parse_rules(f"externalRules: [{{name: orders, query: {rule}}}]", source="rules.yaml").external
-    query = ExternalQuery(ExternalSource("orders", made, "", ""), "shop", LabelSelector.parse(selector))
-    return HistoryReader(prometheus, query, of_pods=False, owner=owner)
+    query = ExternalQuery(ExternalSource("orders", made, "", ""), namespace, LabelSelector.parse(selector))
+    return await read_history(prometheus, query, start, end, of_pods=False, seconds=seconds)
 
 
 async def test_history_is_read_a_day_at_a_time(server: ScriptedPrometheus) -> None:
     server.reply = minutes()
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
-        found = await reader(prometheus).read(START, START + 2 * DAY)
+        found = await history(prometheus, START, START + 2 * DAY)
     assert found == [(at, at // 60) for at in range(START, START + 2 * DAY + 1, 60)]
     sent = [(path, parameters["start"], parameters["end"]) for _, path, parameters in server.requests]
     assert sent == [
@@ -69,18 +75,18 @@ async def test_history_is_read_a_day_at_a_time(server: ScriptedPrometheus) -> No
 async def test_range_that_is_too_much_for_the_server_is_halved(server: ScriptedPrometheus) -> None:
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         server.reply = minutes(limit=400)
-        found = await reader(prometheus).read(START, START + DAY - 60)
+        found = await history(prometheus, START, START + DAY - 60)
         assert len(found) == 1440
         server.reply = minutes(limit=50)
         with pytest.raises(HistoryError, match="would load too many"):
-            await reader(prometheus).read(START, START + DAY)
+            await history(prometheus, START, START + DAY)
 
 
 async def test_all_queries_of_a_read_have_a_time_limit_together(server: ScriptedPrometheus) -> None:
     server.reply = never
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         with pytest.raises(HistoryError, match="reading it takes longer than"):
-            await dataclasses.replace(reader(prometheus), seconds=0.05).read(START, START + 14 * DAY)
+            await history(prometheus, START, START + 14 * DAY, seconds=0.05)
 
 
 async def test_selected_series_are_added_and_values_that_are_no_numbers_left_out(server: ScriptedPrometheus) -> None:
@@ -92,7 +98,7 @@ async def test_selected_series_are_added_and_values_that_are_no_numbers_left_out
         )
     )
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
-        found = await reader(prometheus, rule="orders", selector="queue in (a,b)").read(START, START)
+        found = await history(prometheus, START, START, rule="orders", selector="queue in (a,b)")
     assert found == [(START, 1), (START + 60, 42)]
     assert "by (queue)" in server.requests[0][2]["query"]
 
@@ -103,8 +109,8 @@ async def test_history_of_a_namespace_waits_in_its_queue(server: ScriptedPrometh
     options, settings = PrometheusOptions(url=server.url, connections=1), PrometheusSettings(waiting=1)
     async with PrometheusServers(options, settings=settings) as prometheus:
 
-        def read(owner: str) -> asyncio.Task[list[tuple[float, float]]]:
-            return asyncio.create_task(reader(prometheus, owner=owner).read(START, START))
+        def read(namespace: str) -> asyncio.Task[list[tuple[float, float]]]:
+            return asyncio.create_task(history(prometheus, START, START, namespace=namespace))
 
         tasks = [read("shop")]
         await server.reached(1)
@@ -152,7 +158,7 @@ async def test_reason_does_not_say_why_credentials_are_refused(server: ScriptedP
     server.reply = responds({"error": "account 12345 has no role"}, status=403)
     async with PrometheusServers(PrometheusOptions(url=server.url)) as prometheus:
         with pytest.raises(HistoryError, match=r"^Prometheus refuses the adapter's credentials$"):
-            await reader(prometheus).read(START, START)
+            await history(prometheus, START, START)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import pytest
 from adapter.forecasts import registry
 from adapter.forecasts.model import Expectation, ForecastModel, MinuteSeries
 from adapter.forecasts.options import ForecastOptions
-from adapter.forecasts.registry import Forecast, ForecastKey, State
+from adapter.forecasts.registry import ForecastKey, State
 from adapter.metrics.external import ExternalMetrics
 from adapter.metrics.forecasts import ForecastValues
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import parse_rules
 from adapter.settings import ForecastSettings
 from kube.values.selectors import LabelSelector
-from tests.adapter.forecasts.daily_load import DAY, EIGHT, KEY, OPTIONS, Past, Served, load
+from tests.adapter.forecasts.daily_load import DAY, EIGHT, KEY, Past, Served, load
 from tests.adapter.metrics_env import CannedPrometheus, external_request, metrics_env, vector
 from tests.eventually import eventually
 
@@ -330,7 +330,7 @@ async def test_no_text_of_clients_is_in_metrics() -> None:
 async def test_changed_rule_begins_again_and_a_removed_one_ends() -> None:
     served = Served()
     await served.ready()
-    served.forecasts.serve(Forecast(KEY, "other", OPTIONS, served.past.read, "shop"), 5.0)
+    served.value(5.0, definition="other")
     assert served.state()[0] is State.LOADING
     served.forecasts.forget([KEY.rule])
     assert not served.forecasts.of_rule(KEY.rule)
