@@ -85,16 +85,6 @@ class CustomSource:
     def __str__(self) -> str:
         return str(self.info)
 
-    def object_of(self, labels: Mapping[str, str], *, namespace: str) -> str | None:
-        """Return the name of the object that a sample describes; None without a name, or for another namespace.
-
-        A query that does not use <<.LabelMatchers>> finds the series of all namespaces. Where its result does not have
-        the namespace's label, it counts for the request's namespace. `namespace` is "" for cluster-scoped objects.
-        """
-        if namespace and labels.get(self.namespace_label, namespace) != namespace:
-            return None
-        return labels.get(self.resource_label)
-
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:

@@ -22,8 +22,8 @@ from adapter.metrics.forward import Forwarder
 from adapter.metrics.objects import ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.planning.metric_queries import QueryError, custom_query
-from adapter.planning.rule_queries import RuleQueries
-from adapter.planning.vectors import InstantQueries
+from adapter.planning.rule_queries import RuleQueries, by_name
+from adapter.planning.vectors import InstantQueries, as_sequence
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Sample, Vector, sent_query
 from adapter.prometheus.errors import server_text
 from adapter.prometheus.results import HISTOGRAMS
@@ -270,13 +270,13 @@ class Probe:
                 return _not_a_node(source, recorder, labelled[0].labels[label])
             name, namespace = named[0].labels[label], named[0].labels.get(namespace_label, "")
             query = custom_query(rule.query, source, names=[name], namespace=namespace)
-            found = await self._query(query, source, recorder)
+            found = await recorder.instant(query, deadline=self._deadline(), destination=rule.destination)
         except (PrometheusError, QueryError) as error:
             return Example(queries=tuple(recorder.queries), problem=str(error))
         by_container: dict[str, int] = {}
-        for sample in found:
+        for sample in as_sequence((by_name(source, namespace, found) or {}).get(name)):
             milli = to_milli(sample.value)
-            if milli is not None and source.object_of(sample.labels, namespace=namespace) == name:
+            if milli is not None:
                 container = ",".join(sample.labels.get(one, "") for one in source.group_by)
                 by_container.setdefault(container, max(milli, 0))
         of = f"{namespace}/{name}" if namespace else name

@@ -252,13 +252,17 @@ def _only_value(result: Vector, labels: tuple[tuple[str, str], ...]) -> Vector:
 
 
 def by_name(source: CustomSource, namespace: str, result: Vector | None) -> ObjectSamples | None:
-    """Return the samples of a namespace's objects by name; None if the result is no vector."""
+    """Return the samples of a namespace's objects by name; None if the result is no vector.
+
+    A query that does not use <<.LabelMatchers>> finds the series of all namespaces. A sample without the namespace's
+    label counts for the request's namespace. `namespace` is "" for cluster-scoped objects.
+    """
     if result is None or result.is_scalar:
         return None
     samples: dict[str, Sample | list[Sample]] = {}
     for sample in result.samples:
-        name = source.object_of(sample.labels, namespace=namespace)
-        if name is None:
+        name = sample.labels.get(source.resource_label)
+        if name is None or (namespace and sample.labels.get(source.namespace_label, namespace) != namespace):
             continue
         known = samples.setdefault(name, sample)
         if isinstance(known, list):

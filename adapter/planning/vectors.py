@@ -52,7 +52,7 @@ _SAMPLE_BYTES = 500
 _SHORT = 16
 # Scanning or indexing more samples takes over 0.3 ms and is done in a thread.
 _FEW = 500
-# An index takes up to 150 bytes per sample, so the number of indexes of a vector is limited.
+# An index needs at most 150 bytes per sample, so the number of indexes of a vector is limited.
 _MAX_INDEXES = 4
 _ONE_OF = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 

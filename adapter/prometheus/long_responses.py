@@ -29,7 +29,7 @@ _COLLECTED_AFTER_SECONDS = 2.0
 
 T = TypeVar("T")
 
-_PIECE = 64 * 1024  # takes up to a millisecond and a half to decode
+_PIECE = 64 * 1024  # decoded in at most a millisecond and a half
 _MAX_HEAD = 64 * 1024
 _MAX_ENTRY = 256 * 1024
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -124,14 +124,18 @@ _ENUMS: Mapping[str, type[enum.Enum]] = {"nan": Policy, "inf": Policy, "empty": 
 _WORDS = {"`array`": "a list", "`object`": "a mapping", "`str`": "text", "`null`": "null", "`int`": "a whole number"}
 
 
+def known_keys(kind: type) -> tuple[str, ...]:
+    """Return the keys that a struct has in a file."""
+    names = (one.encode_name for one in structs.fields(kind))
+    return tuple(name for name in names if not name.startswith("<"))
+
+
 def _reworded(why: str, key: str, kind: type) -> tuple[str, str]:
     """Return a message of msgspec in the words of YAML, and the key that it is about."""
     if missing := _MISSING.fullmatch(why):
         return "this key is required", f"{key}.{missing[1]}"
     if unknown := _UNKNOWN.fullmatch(why):
-        names = [] if key else [one.encode_name for one in structs.fields(kind)]
-        known = [name for name in names if not name.startswith("<")]  # the keys in angle brackets
-        close = difflib.get_close_matches(unknown[1], known, n=1)
+        close = difflib.get_close_matches(unknown[1], () if key else known_keys(kind), n=1)
         return f"unknown key `{unknown[1]}`" + (f"; did you mean `{close[0]}`?" if close else ""), key
     if "matching regex" in why:  # of RequiredText
         return "this key is required", key

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import structs
 
 from adapter.prometheus.options import PrometheusOptions, Tenant
-from adapter.rules.decoding import Part
+from adapter.rules.decoding import Part, known_keys
 from adapter.rules.field_types import Boolean
-from adapter.rules.model import AnyRule, Merge, QueryRule, Rule
+from adapter.rules.model import AnyRule, Merge, QueryRule, Rule, ScheduleSection
 from adapter.rules.naming import NAMESPACE_NAMES
 from adapter.rules.reading import parse_rules_only, read_rule
 from adapter.rules.strictyaml import RulesError, Tree
@@ -189,25 +189,15 @@ def restricted(rule: AnyRule, *, key: str, namespace: str, tenancy: Tenancy) -> 
     return rule
 
 
-_COMMON = ("type", "prometheus", "headers", "nan", "inf", "empty")
-_SHORT = ("metric", "query", "labels", "activation", "forecast")
-_SCHEDULE = ("metric", "schedule")
-_LONG = (
-    "seriesQuery",
-    "metricsQuery",
-    "seriesFilters",
-    "name",
-    "resources",
-    "maxAge",
-    "merge",
-    "activation",
-    "forecast",
-)
-_FORMS = {"query": _SHORT, "seriesQuery": _LONG, "schedule": _SCHEDULE}
-_KEYS = dict.fromkeys((*_COMMON, *_SHORT, *_SCHEDULE, *_LONG))
 _CLUSTER_ONLY = ("headers", "merge")
 # The names of keys in the rules file, and in objects.
 _OWN_NAMES = {"name": "metric", "resources": "labels"}
+_FORMS = {
+    "query": ("type", *(_OWN_NAMES.get(key, key) for key in known_keys(QueryRule))),
+    "seriesQuery": ("type", *known_keys(Rule)),
+    "schedule": ("type", *(_OWN_NAMES.get(key, key) for key in known_keys(ScheduleSection))),
+}
+"""The keys of each form, by the one that determines it."""
 
 
 def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy) -> AnyRule:
@@ -239,20 +229,20 @@ def _rule_of(spec: object, name: ObjectName, servers: _Servers, tenancy: Tenancy
 
 def _check_keys(part: Part, tree: Mapping[str, Tree], *, namespaced: bool) -> str:
     """Return the key that determines the form. Raises RulesError for a key that it does not have."""
+    known = set().union(*_FORMS.values())
     for key in tree:  # a misspelled `query` would leave no form
-        if key not in _KEYS:
-            close = difflib.get_close_matches(key, _KEYS, n=1)
+        if key not in known:
+            close = difflib.get_close_matches(key, sorted(known), n=1)
             raise part.error(f"unknown key `{key[:_SHOWN_KEY]}`" + (f"; did you mean `{close[0]}`?" if close else ""))
     forms = [key for key in _FORMS if key in tree]
     if len(forms) != 1:
         given = f", not {' and '.join(forms)} together" if forms else ""
         raise part.error(f"give one of query, seriesQuery (with metricsQuery) and schedule{given}")
     [form] = forms
-    allowed = (*_COMMON, *_FORMS[form])
     for key in tree:
         if namespaced and key in _CLUSTER_ONLY:
             raise part.error(f"only a {CLUSTER_METRIC_RULE} can set this key", key=f".{key}")
-        if key not in allowed:
+        if key not in _FORMS[form]:
             raise part.error(f"this key does not go with {form}", key=f".{key}")
     return form
 

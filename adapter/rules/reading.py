@@ -71,10 +71,7 @@ def parse_rules(text: str, *, source: str, directory: Path | None = None) -> Rul
     Raises:
         RulesError: the file is invalid.
     """
-    documents = strictyaml.parse(text, source=source)
-    if len(documents) > 1:
-        raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
-    return decode_rules(documents[0] if documents else {}, source=source, text=text, directory=directory)
+    return decode_rules(_document(text, source), source=source, text=text, directory=directory)
 
 
 def decode_rules(tree: strictyaml.Tree, *, source: str, text: str, directory: Path | None = None) -> RulesFile:
@@ -147,10 +144,15 @@ def parse_rules_only(text: str, *, servers: Mapping[str, PrometheusOptions], sou
     Raises:
         RulesError: it is invalid.
     """
+    return _rules_only(_document(text, source), servers=servers, source=source)
+
+
+def _document(text: str, source: str) -> strictyaml.Tree:
+    """Return the only document of a text; an empty mapping if there is none."""
     documents = strictyaml.parse(text, source=source)
     if len(documents) > 1:
         raise RulesError(f"{source}: expected a single document, but found {len(documents)}")
-    return _rules_only(documents[0] if documents else {}, servers=servers, source=source)
+    return documents[0] if documents else {}
 
 
 def _rules_only(tree: strictyaml.Tree, *, servers: _Servers, source: str) -> RulesFile:
