@@ -82,18 +82,12 @@ def capacity_of(hpas: Sequence[HPA], given: Mapping[str, float]) -> dict[str, fl
 
 
 def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
-    """Return the target per pod in the metric's unit; None if the target is not one per pod."""
+    """Return the target per pod in the metric's unit; None if the target is not one per pod. See check_requests."""
     target = spec.target
     if target.average_value is not None:
         return target.average_value.milli / _MILLI
     if isinstance(spec.source, ResourceMetric) and target.average_utilization is not None:
-        name = metric_name(spec.source)
-        if name not in requests:
-            raise ReplayError(
-                f"what a pod requests of {name} is not known: give --request {name}=..., or the Deployment beside the "
-                "HPA in its file"
-            )
-        return requests[name] / _MILLI * target.average_utilization / 100
+        return requests[metric_name(spec.source)] / _MILLI * target.average_utilization / 100
     return None
 
 

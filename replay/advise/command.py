@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
@@ -18,7 +19,7 @@ from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
 from kube.process.flags import GoCommand, flag_section, kubeconfig_options
 from kube.process.runtime import run
-from replay.advise.judge import Advice, AdviceOptions, invalid, judge, unjudged
+from replay.advise.judge import Advice, invalid, judge, unjudged
 from replay.advise.report import json, ordered, print_report
 from replay.cluster import connected, read_cluster_hpas
 from replay.commands import errors_of_users, now_ms, prometheus_library, read_rules
@@ -31,9 +32,12 @@ from replay.flags import (
     pod_startup_option,
 )
 from replay.hpa_files import HPAFile
-from replay.load import ReplayError
+from replay.load import ReplayError, Startup
 from replay.simulation import Settings
+from replay.tune.candidates import TARGET
 from replay.tune.command import share_of
+from replay.tune.goal import Goal
+from replay.tune.tuning import TuneOptions
 from replay.tune.workers import Pool
 
 _POINTS: Final = 2_520
@@ -136,11 +140,7 @@ def advise(
         files = [each for each in found if isinstance(each, HPAFile)]
         advice = [invalid(*each) for each in found if not isinstance(each, HPAFile)]
         settings = Settings(config=config, step_ms=_SYNC_MS)
-        options = AdviceOptions(
-            max_overload=max_overload,
-            max_target=max_target,
-            pod_startup_ms=None if pod_startup is None else round(pod_startup * 1000),
-        )
+        options = TuneOptions(goal=Goal(max_overload=max_overload), fields=(TARGET,), max_target=max_target * 100)
         futures: list[Future[Advice]] = []
         with (
             progress(len(files), shown_on_terminal=sys.stderr.isatty(), text="HPAs") as advance,
@@ -153,6 +153,8 @@ def advise(
                     advice.append(unjudged(hpa, load))
                     advance()
                 else:
+                    if pod_startup is not None:
+                        load = dataclasses.replace(load, startup=Startup(round(pod_startup * 1000), "as given"))
                     futures.append(pool.submit(judge, files[index], load, settings, options))
                     futures[-1].add_done_callback(lambda _: advance())
             advice += [future.result() for future in futures]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -19,12 +18,11 @@ import msgspec
 from autoscaler.core.model import HPA, MetricSpec
 from autoscaler.objects.hpa import parse_hpa
 from replay.hpa_files import HPAFile, check_requests
-from replay.load import Load, ReplayError, Series, Startup, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, metric_key, metric_name
 from replay.reality import carried
 from replay.simulation import Settings, target_per_pod
-from replay.tune.candidates import TARGET
 from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, days_of, evaluate, total
-from replay.tune.goal import Goal, saved
+from replay.tune.goal import saved
 from replay.tune.report import saved_pod_hours_interval
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
 
@@ -38,16 +36,6 @@ _LIKE_REALITY: Final = 0.1
 """A replay whose pod-hours differ by more from the real ones says nothing about the HPA."""
 _GOOD: Final = "none: it is good"
 TOO_FEW_DAYS: Final = "too few days"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceOptions:
-    """What may be advised; shares."""
-
-    max_overload: float
-    max_target: float
-    pod_startup_ms: int | None
-    """None: as recorded."""
 
 
 class TargetAdvice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -100,15 +88,15 @@ def unjudged(hpa: HPA, error: ReplayError) -> Advice:
     return Advice(namespace=hpa.namespace, name=hpa.name, api_version=hpa.api_version, reason=reason)
 
 
-def judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions) -> Advice:
-    """Return the advice on an HPA, also if it cannot be judged."""
+def judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) -> Advice:
+    """Return the advice on an HPA, also if it cannot be judged. The overload of the options may be that of the HPA."""
     try:
         return _judge(file, load, settings, options)
     except ReplayError as error:
         return unjudged(file.hpa, error)
 
 
-def _judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions) -> Advice:
+def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) -> Advice:
     hpa = file.hpa
     check_requests([file], load.requests)
     days = days_of(load)
@@ -117,7 +105,9 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions
         raise ReplayError("the real replicas are not in Prometheus, which kube-state-metrics has")
     at_max = _share(load, lambda replicas: replicas >= hpa.spec.max_replicas)
     at_min = _share(load, lambda replicas: replicas <= hpa.spec.min_replicas)
-    counted, startup = _days_with_load(load, days), _startup(load, options)
+    counted = _days_with_load(load, days)
+    if load.startup is None:  # the samples of the replicas are too far apart to show it
+        raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
     if not counted:
         raise ReplayError("the load is zero, or has no values most of the time")
     found = Advice(
@@ -132,21 +122,19 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: AdviceOptions
     fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(capacity))
     if not capacity:
         return _without_target(found, fixed)
-    settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=startup.milliseconds)
-    problem = Problem(
-        document=file.document, load=dataclasses.replace(load, startup=startup), settings=settings, days=days
-    )
+    settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=load.startup.milliseconds)
+    problem = Problem(document=file.document, load=load, settings=settings, days=days)
     given = evaluate(problem, Run({}))
     overload = total(given).overload_ratio
     found = msgspec.structs.replace(found, overload=overload, capacity_at_least=capacity)
     if fixed:
         return _without_target(found, fixed)
-    goal = Goal(max_overload=max(options.max_overload, overload))
-    tuning = TuneOptions(goal=goal, fields=(TARGET,), max_target=options.max_target * 100, jobs=1)
-    search = make_search(file, problem, tuning, given, lambda runs: [evaluate(problem, run) for run in runs])
+    goal = dataclasses.replace(options.goal, max_overload=max(options.goal.max_overload or 0.0, overload))
+    options = dataclasses.replace(options, goal=goal)
+    search = make_search(file, problem, options, given, lambda runs: [evaluate(problem, run) for run in runs])
     search.max_replays = _MAX_REPLAYS
     search.run()
-    return _by_search(found, hpa, result(file, problem, tuning, search, search.best))
+    return _by_search(found, hpa, result(file, problem, options, search, search.best))
 
 
 def _real_pod_hours(load: Load, start_ms: int, end_ms: int) -> float:
@@ -177,14 +165,6 @@ def _days_with_load(load: Load, days: Days) -> int:
 
     spans = zip(days.starts_ms, days.ends_ms, strict=True)
     return sum(any(has_load(*span, series) for series in load.series.values()) for span in spans)
-
-
-def _startup(load: Load, options: AdviceOptions) -> Startup:
-    if options.pod_startup_ms is not None:
-        return Startup(options.pod_startup_ms, "as given")
-    if load.startup is None:  # the samples of the replicas are too far apart to show it
-        raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
-    return load.startup
 
 
 def _capacity(hpa: HPA, load: Load) -> dict[str, float]:

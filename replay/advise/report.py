@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final, TextIO
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,24 +14,12 @@ from autoscaler.core.model import KUBERNETES
 from autoscaler.core.status import rfc3339
 from kube.values.printable import printable
 from replay.advise.judge import CARRIED_MS, Advice
+from replay.output.table import console_of
 
-_UNLIMITED: Final = 1000
-"""Columns of a file or a pipe."""
 _TIMES: Final = re.compile(r" between \S+ and \S+?Z")
 _LONGEST_PHRASE: Final = 100
 _HEADINGS: Final = ("HPA", "POD-HOURS", "OVERLOAD", "AT MAX", "ADVICE", "SAVES", "SURE?")
 _NUMBERS: Final = ("POD-HOURS", "OVERLOAD", "AT MAX", "SAVES")
-
-
-class Document(msgspec.Struct, kw_only=True, rename="camel"):
-    """The document of `-o json`."""
-
-    version: int = 1
-    start: str
-    end: str
-    max_overload: float
-    max_target: float
-    hpas: list[Advice]
 
 
 def ordered(advice: Sequence[Advice]) -> list[Advice]:
@@ -62,9 +49,8 @@ def summary(advice: Sequence[Advice]) -> str:
 
 
 def print_report(advice: Sequence[Advice], file: TextIO, *, with_namespace: bool, max_target: float) -> None:
-    """Print the sentence, the table and the assumptions: in color and within its width on a terminal."""
-    terminal = file.isatty()
-    console = Console(file=file, width=None if terminal else _UNLIMITED, highlight=False, markup=False, emoji=False)
+    """Print the sentence, the table and the assumptions."""
+    console, terminal = console_of(file), file.isatty()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
@@ -133,11 +119,12 @@ def _notes(max_target: float) -> list[str]:
 
 def json(advice: Sequence[Advice], *, start_ms: int, end_ms: int, max_overload: float, max_target: float) -> bytes:
     """Return the advice as JSON."""
-    document = Document(
-        start=rfc3339(start_ms),
-        end=rfc3339(end_ms),
-        max_overload=max_overload,
-        max_target=max_target,
-        hpas=list(advice),
-    )
+    document = {
+        "version": 1,
+        "start": rfc3339(start_ms),
+        "end": rfc3339(end_ms),
+        "maxOverload": max_overload,
+        "maxTarget": max_target,
+        "hpas": list(advice),
+    }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -44,28 +44,6 @@ class Document:
         """End the document, with the summaries of reality and without forecasts, the verdict, and the assumptions."""
 
 
-class _Metric(msgspec.Struct):
-    name: str
-    value: float
-
-
-class _Step(msgspec.Struct, rename="camel"):
-    time: str
-    replicas: int
-    ready: int
-    desired_replicas: int
-    metrics: list[_Metric]
-    sentence: str
-
-
-class _Worst(msgspec.Struct, rename="camel"):
-    start: str
-    end: str
-    overload_seconds: float
-    missing_pod_seconds: float
-    sentence: str
-
-
 class JSONDocument(Document):
     """One JSON object. The summary of an HPA follows its steps, because it is known only then.
 
@@ -91,28 +69,28 @@ class JSONDocument(Document):
 
     def step(self, step: Step) -> None:
         """Write a step, on one line."""
-        row = _Step(
-            time=time_text(step.time_ms),
-            replicas=step.replicas,
-            ready=step.ready,
-            desired_replicas=step.desired_replicas,
-            # NaN becomes null.
-            metrics=[_Metric(name, value) for name, value in zip(self._metrics, step.values, strict=True)],
-            sentence=sentence(step.decision),
-        )
+        metrics = zip(self._metrics, step.values, strict=True)
+        row = {
+            "time": time_text(step.time_ms),
+            "replicas": step.replicas,
+            "ready": step.ready,
+            "desiredReplicas": step.desired_replicas,
+            "metrics": [{"name": name, "value": value} for name, value in metrics],  # NaN becomes null
+            "sentence": sentence(step.decision),
+        }
         self._file.write(self._before_step + self._text(row))
         self._before_step = ",\n"
 
     def end(self, replayed: Replayed) -> None:
         """End the steps of an HPA, and write its summary and worst moments."""
         worst = [
-            _Worst(
-                start=time_text(each.start_ms),
-                end=time_text(each.end_ms),
-                overload_seconds=each.overload_ms / 1000,
-                missing_pod_seconds=each.missing_pod_seconds,
-                sentence=sentence(each.decision),
-            )
+            {
+                "start": time_text(each.start_ms),
+                "end": time_text(each.end_ms),
+                "overloadSeconds": each.overload_ms / 1000,
+                "missingPodSeconds": each.missing_pod_seconds,
+                "sentence": sentence(each.decision),
+            }
             for each in replayed.worst
         ]
         closing = "\n]," if self.has_steps else ""

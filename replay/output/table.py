@@ -16,10 +16,15 @@ _UNLIMITED: Final = 1000
 """Columns of a file or a pipe."""
 
 
+def console_of(file: TextIO) -> Console:
+    """Return a console that writes in color and within its width on a terminal, otherwise plain."""
+    width = None if file.isatty() else _UNLIMITED
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
 def print_table(comparison: Comparison, file: TextIO) -> None:
-    """Print the figures and the notes: in color and within its width on a terminal, otherwise plain."""
-    terminal = file.isatty()
-    console = Console(file=file, width=None if terminal else _UNLIMITED, highlight=False, markup=False, emoji=False)
+    """Print the figures and the notes."""
+    console, terminal = console_of(file), file.isatty()
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False)
     table.add_column("")
     for column in comparison.columns:

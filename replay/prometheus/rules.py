@@ -31,7 +31,7 @@ from adapter.planning.metric_queries import (
     custom_query,
 )
 from adapter.planning.rule_queries import activated_query
-from adapter.promql import PromqlError, alternation, can_be_nan, is_scalar, label_text, parse
+from adapter.promql import PromqlError, alternation, as_vector, can_be_nan, label_text, parse
 from adapter.rules import AnyRule, Policy, QueryRule, Rule, RulesError, RulesFile, ScheduleRule, parse_rules
 from autoscaler.core.model import (
     HPA,
@@ -218,11 +218,10 @@ def _summed(
     """Return the query for the sum of a query's series, those whose labels match."""
     rule = source.rule
     try:
-        tree = parse(query)
-        scalar, nan = is_scalar(tree), can_be_nan(tree)
+        nan = can_be_nan(parse(query))
     except PromqlError:
-        scalar, nan = False, True
-    values = f"vector({query}\n)" if scalar else query
+        nan = True
+    values = as_vector(query)
     if rule.activation is not None:
         values = activated_query(values, rule.activation)
     text, labels = marked_matches(values, matches)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from autoscaler.core.status import rfc3339
@@ -20,13 +19,13 @@ from autoscaler.objects.hpa import parse_hpa
 from kube.values.printable import printable, printable_json
 from replay.output.comparison import duration, model_note
 from replay.output.names import changed_fields
+from replay.output.table import console_of
 from replay.tune.candidates import TARGET, needs_tolerance, target_percents, to_yaml
 from replay.tune.evaluation import LEAST_DAYS, Figures, total
 from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, Objective, saved, saved_interval
 from replay.tune.tuning import Tuned, TunedSpec, Verdict
 
 _FEW_DAYS: Final = 14
-_UNLIMITED: Final = 1000
 
 
 def text(tuned: Tuned) -> str:
@@ -327,7 +326,7 @@ def _drawn(rows: Sequence[Sequence[str]]) -> list[str]:
     for row in others:
         drawn.add_row(*row)
     file = io.StringIO()
-    Console(file=file, width=_UNLIMITED, highlight=False, markup=False, emoji=False).print(drawn)
+    console_of(file).print(drawn)
     return [line for line in file.getvalue().splitlines() if line.strip()]
 
 

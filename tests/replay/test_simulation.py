@@ -102,15 +102,12 @@ def test_values_are_truncated_to_thousandths() -> None:
     assert winner.proposal.total == 2000
 
 
-def test_utilization_needs_requests() -> None:
+def test_utilization_is_of_the_requests() -> None:
     hpa = make_hpa(cpu_metric(utilization=50))
     load = load_of(cpu=[1.0, 1.0], requests={"cpu": 500})
 
     # Two old pods with 500m of 500m: 100 %, twice the target.
     assert desired(hpa, load, initial_replicas=2) == [4, 4]
-
-    with pytest.raises(ReplayError, match=r"what a pod requests of cpu is not known: give --request cpu=\.\.\."):
-        replay_hpa(hpa, load_of(cpu=[1.0]), Settings())
 
 
 def test_container_utilization_is_of_the_containers_request() -> None:
