@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from replay.load import ReplayError
 
 _PLURALS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 _NOT_FOUND: Final = 404
-_CONCURRENT_READS: Final = 8
 
 
 class NoClusterError(ReplayError):
@@ -68,33 +66,25 @@ def read_cluster_hpa(
 def read_cluster_hpas(
     namespace: str, *, kubeconfig: Path | None, context: str | None, scale_to_zero: bool
 ) -> list[HPAFile | tuple[str, str, str]]:
-    """Return the HPAs of a namespace, or of all with ""; of an invalid one (namespace, name, why).
+    """Return the HPAs of a namespace, or of all with "", without requests; of an invalid one (namespace, name, why).
 
     Raises:
         ReplayError: they cannot be listed.
     """
 
-    async def read() -> list[HPAFile | tuple[str, str, str]]:
-        limit = asyncio.Semaphore(_CONCURRENT_READS)
+    async def read() -> list[dict[str, Any]]:
         async with connected(kubeconfig, context) as client:
-            objects = [each for api in HPA_APIS for each in await _hpas(client, api, namespace)]
+            return [each for api in HPA_APIS for each in await _hpas(client, api, namespace)]
 
-            async def parsed(document: dict[str, Any]) -> HPAFile | tuple[str, str, str]:
-                metadata = document.get("metadata") or {}
-                place, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-                try:
-                    file = parse_hpa_document(document, place, scale_to_zero=scale_to_zero)
-                    if not any(spec.target.average_utilization is not None for spec in file.hpa.spec.metrics):
-                        return file
-                    async with limit:
-                        workload = await _workload(client, place, document["spec"]["scaleTargetRef"])
-                    return parse_hpa_document(document, place, workload, scale_to_zero=scale_to_zero)
-                except ReplayError as error:
-                    return place, name, str(error).removeprefix(f"{place}: {name}: ")
+    def parsed(document: dict[str, Any]) -> HPAFile | tuple[str, str, str]:
+        metadata = document.get("metadata") or {}
+        place, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+        try:
+            return parse_hpa_document(document, place, scale_to_zero=scale_to_zero)
+        except ReplayError as error:
+            return place, name, str(error).removeprefix(f"{place}: {name}: ")
 
-            return await asyncio.gather(*map(parsed, objects))
-
-    return run(read())
+    return list(map(parsed, run(read())))
 
 
 async def _hpas(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[str, Any]]:

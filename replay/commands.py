@@ -29,7 +29,7 @@ from kube.process.flags import GoCommand
 from kube.process.runtime import run
 from kube.values.printable import printable
 from replay.cluster import NoClusterError, connected, read_cluster_hpa
-from replay.controller_flags import FIELDS, fit, running_config
+from replay.controller_flags import FIELDS, fit, running_config, unknown
 from replay.csv_source import read_csv
 from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option, input_flags
 from replay.forecast import WARM_UP_DAYS, forecast_keys, with_forecasts
@@ -187,7 +187,7 @@ def read_inputs(
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
         load, settings = completed(read(settings))
         fitted = settings
-        if load.replicas is not None:
+        if load.replicas is not None and unknown(files[0].hpa, given):
             first_day = load
             with contextlib.suppress(ReplayError):  # a metric may begin later, or be older than what Prometheus has
                 first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), at_most_ms=DAY_MS)
@@ -307,14 +307,10 @@ def _requests(files: Sequence[HPAFile]) -> dict[str, int]:
 def _csv_load(source: LoadFlags, path: Path, files: Sequence[HPAFile], *, warm_up: bool) -> Load:
     metrics = [spec.source for file in files for spec in file.hpa.spec.metrics]
     end = None if source.end == Moment() else source.end.resolve(now_ms())
+    load = read_csv(path, metrics, start=None if source.start is None else source.start.resolve, to_ms=end)
     if source.start is None and source.forecasts and warm_up:
-        load = read_csv(path, metrics, to_ms=end)
         return dataclasses.replace(load, start_ms=min(load.start_ms + WARM_UP_DAYS * DAY_MS, load.end_ms - DAY_MS))
-    if source.start is None or source.start.time_ms is not None:
-        return read_csv(path, metrics, from_ms=source.start.time_ms if source.start else None, to_ms=end)
-    if end is None:
-        end = read_csv(path, metrics).end_ms
-    return read_csv(path, metrics, from_ms=source.start.resolve(end), to_ms=end)
+    return load
 
 
 def _load_of_server(source: LoadFlags, server: str, hpa: HPA, uid: str) -> Load:

@@ -91,7 +91,7 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
         settings: otherwise.
         given: the parameters of the flags that the user gave; they are not changed.
     """
-    names = [name for name in _USUAL if name not in given and _matters(name, hpa)]
+    names = unknown(hpa, given)
     load = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + _MAX_MS))
     reality = replay_reality(load, settings)
     if reality is None or not names:
@@ -122,6 +122,11 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
         )
     return nearest, f"The real replicas are explained by {shown} ({compared}), which are assumed for all of the time."
+
+
+def unknown(hpa: HPA, given: Collection[str]) -> list[str]:
+    """Return the parameters of the flags that the user did not give, and that matter to an HPA."""
+    return [name for name in _USUAL if name not in given and _matters(name, hpa)]
 
 
 def _matters(name: str, hpa: HPA) -> bool:

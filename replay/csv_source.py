@@ -14,7 +14,7 @@ import math
 import statistics
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -46,14 +46,18 @@ _MAX_SHOWN: Final = 40
 
 
 def read_csv(
-    path: Path, metrics: Iterable[MetricSource], *, from_ms: int | None = None, to_ms: int | None = None
+    path: Path,
+    metrics: Iterable[MetricSource],
+    *,
+    start: Callable[[int], int] | None = None,
+    to_ms: int | None = None,
 ) -> Load:
     """Read the load of metrics.
 
     Args:
         path: the file.
         metrics: the metrics. A metric's column has the name `metric_key`, or that of the metric.
-        from_ms: the beginning; None: the first row.
+        start: returns the beginning, given the end; None: the first row.
         to_ms: the end; None: the end of the last row.
 
     Raises:
@@ -73,7 +77,7 @@ def read_csv(
         raise ReplayError(f"{path}: the gzip file is damaged or cut off: {error}") from error
     except OSError as error:
         raise ReplayError(f"{path}: {error.strerror or error}") from error
-    return table.load(from_ms, to_ms)
+    return table.load(start, to_ms)
 
 
 class _Table:
@@ -122,14 +126,15 @@ class _Table:
         if not self._times_ms:
             raise ReplayError(f"{self._path}: there is no row beside the column names")
 
-    def load(self, from_ms: int | None, to_ms: int | None) -> Load:
+    def load(self, start: Callable[[int], int] | None, to_ms: int | None) -> Load:
         """Return the load in a range of times."""
         times = self._times_ms
         distances = [after - before for before, after in itertools.pairwise(times)]
         distance = statistics.median_low(distances) if distances else _ONE_ROW_MS
         held = hold_ms(distance)
-        start_ms = times[0] if from_ms is None else max(from_ms, times[0])
-        end_ms = times[-1] + distance if to_ms is None else min(to_ms, times[-1] + distance)
+        last_ms = times[-1] + distance
+        start_ms = times[0] if start is None else max(start(last_ms if to_ms is None else to_ms), times[0])
+        end_ms = last_ms if to_ms is None else min(to_ms, last_ms)
         if start_ms >= end_ms:
             span = f"{rfc3339(times[0])} to {rfc3339(times[-1])}"
             raise ReplayError(f"{self._path}: there are no rows between --from and --to: the file has {span}")

@@ -39,7 +39,7 @@ def read(path: Path, hpa: HPA = RPS, *, from_s: int | None = None, to_s: int | N
     return read_csv(
         path,
         [metric.source for metric in hpa.spec.metrics],
-        from_ms=None if from_s is None else from_s * 1000,
+        start=None if from_s is None else lambda _: from_s * 1000,
         to_ms=None if to_s is None else to_s * 1000,
     )
 
