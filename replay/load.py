@@ -10,7 +10,7 @@ import itertools
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -211,22 +211,25 @@ def check_length(start_ms: int, end_ms: int, step_ms: int) -> None:
         )
 
 
-def check_not_counter(name: str, series: Series) -> None:
+def check_not_counter(name: str, series: Series, *, is_counter: Callable[[str], bool] = lambda _: False) -> None:
     """Check that a metric is not a counter, whose value says nothing about the load.
 
     Args:
-        name: the metric's name in its source; only one with a suffix of counters is suspected.
+        name: the metric's name in its source; "" if it has none.
         series: its values. Those of a counter grow, and fall only when a process restarts.
+        is_counter: returns whether the source knows a name without a suffix of counters as one.
 
     Raises:
         ReplayError: it is a counter.
     """
-    if not name.endswith(_COUNTER_SUFFIXES):
+    if not name:
         return
     values = [value for value in series.values if not math.isnan(value)]
     changes = [after - before for before, after in itertools.pairwise(values) if after != before]
     falls = sum(change < 0 for change in changes)
     rises = len(changes) - falls
-    if rises >= _MIN_INCREASES and falls <= _RESETS_PER_INCREASE * rises:
+    if rises < _MIN_INCREASES or falls > _RESETS_PER_INCREASE * rises:
+        return
+    if name.endswith(_COUNTER_SUFFIXES) or is_counter(name):
         text = f"use its rate, such as rate({name}[2m]), in the file or by a rule of --config"
         raise ReplayError(f"metric {name} is a counter, which only grows: {text}")

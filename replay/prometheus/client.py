@@ -8,6 +8,7 @@ one sentence: what is wrong, and which flag to change.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import re
@@ -243,6 +244,14 @@ class RangeClient:
     def metric_names(self) -> list[str]:
         """Return the names of all series of the server."""
         return self._retried(lambda: msgspec.convert(self._prometheus.get_label_values("__name__"), list[str]))
+
+    def is_counter(self, name: str) -> bool:
+        """Return whether the server's metadata says that a metric is a counter; False if it has no metadata."""
+        self._deadline = self._clock() + self._seconds
+        with contextlib.suppress(ReplayError):
+            found = self._checked(lambda: self._prometheus.get_metric_metadata(name))
+            return any(each["type"] == "counter" for each in found)
+        return False
 
     def _result(self, send: Callable[[], object]) -> Result:
         found = self._retried(lambda: msgspec.convert(send(), Result))

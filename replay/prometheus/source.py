@@ -283,7 +283,7 @@ class PrometheusReader:
             values = {key: series(query, histories.get(key, range(0))) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
-            _check_values(query, values[key], settings)
+            _check_values(query, values[key], settings, self._client(query.destination).is_counter)
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
@@ -341,14 +341,16 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
     return options.base, others, options.partial_responses
 
 
-def _check_values(query: RangeQuery, series: Series, settings: PrometheusSettings) -> None:
+def _check_values(
+    query: RangeQuery, series: Series, settings: PrometheusSettings, is_counter: Callable[[str], bool]
+) -> None:
     """Raise ReplayError if there is no value at all, or they are those of a counter."""
     if not _has_values(series):
         raise ReplayError(
             f"{query.name} has no value {settings.between}; give another --from and --to, or check the query:"
             f" {shown(query.rule_query)}"
         )
-    check_not_counter(_counter_name(query), series)
+    check_not_counter(_counter_name(query), series, is_counter=is_counter)
 
 
 def _has_values(series: Series) -> bool:

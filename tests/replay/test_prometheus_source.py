@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import json
 import math
@@ -448,6 +449,29 @@ def test_rule_of_another_server(server: PrometheusServer, tmp_path: Path) -> Non
     assert values(load)[0] == 7.5
     assert (received[0], set(tenants)) == ("GET /api/v1/query_range", {"team"})
     assert load.replicas is not None  # of the server of --prometheus-url
+
+
+@pytest.mark.parametrize(("kind", "error"), [("counter", "queue_depth is a counter, which only grows"), ("gauge", "")])
+def test_counter_without_a_suffix_is_known_by_the_metadata_of_its_server(
+    server: PrometheusServer, tmp_path: Path, kind: str, error: str
+) -> None:
+    rising = [[START + 15 * index, str(index)] for index in range(SECONDS // 15)]
+    data: dict[str, object] = {
+        "GET /api/v1/query_range": {"resultType": "matrix", "result": [{"metric": {}, "values": rising}]},
+        "GET /api/v1/metadata": {"queue_depth": [{"type": kind, "help": "", "unit": ""}]},
+    }
+
+    def respond(path: str) -> tuple[int, str, bytes]:
+        return 200, "application/json", json.dumps({"status": "success", "data": data[path.partition("?")[0]]}).encode()
+
+    with stub_server(respond) as url:
+        rules = parse_rules(
+            f"prometheusServers: {{other: {{url: '{url}'}}}}\n"
+            "externalRules: [{name: all_queues, query: queue_depth, prometheus: other}]",
+            source="rules.yaml",
+        )
+        with pytest.raises(ReplayError, match=error) if error else contextlib.nullcontext():
+            read(server, tmp_path, metric(ALL_QUEUES), rules=rules)
 
 
 def test_only_series_of_sections_that_are_needed_are_listed() -> None:
