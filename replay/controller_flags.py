@@ -39,8 +39,6 @@ _HOUR_MS: Final = 3_600_000
 _MAX_MS: Final = 24 * _HOUR_MS
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
-_MIN_SCALES: Final = 2
-"""With less, the replicas say little about the settings."""
 _GAIN: Final = 0.05
 _USUAL: Final = {
     "downscale_stabilization": (300_000, 0, 30_000, 60_000, 90_000, 120_000, 180_000, 240_000, 600_000),
@@ -101,10 +99,10 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
         reality = replay_reality(load, settings)
         assert reality is not None
     length = duration((load.end_ms - load.start_ms) / 1000)
-    if len(reality.scales) < _MIN_SCALES:
+    if not reality.scales:
         return settings, (
-            f"The real replicas change too rarely in the first {length} to show the controller's settings: those given "
-            "and the defaults are assumed."
+            f"The real replicas do not change in the first {length}, so they do not show the controller's settings: "
+            "those given and the defaults are assumed."
         )
     found = _nearest(names, lambda values, most: _distance(hpa, load, _with(settings, values), reality, most))
     nearest = _with(settings, found)

@@ -209,7 +209,8 @@ def _by_search(found: Advice, hpa: HPA, tuned: Tuned) -> Advice:
     if found.days < LEAST_DAYS:
         sure = TOO_FEW_DAYS
     elif abs(difference) > _LIKE_REALITY:
-        sure = f"no: replayed, it has {difference:+.0%} pod-hours"
+        more = "more" if difference > 0 else "fewer"
+        sure = f"no: the replay of the present HPA has {abs(difference):.0%} {more} pod-hours than reality"
     else:
         sure = "yes" if tuned.verdict is Verdict.BETTER else "no"
     targets = [

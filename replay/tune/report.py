@@ -134,11 +134,13 @@ def verdict(tuned: Tuned) -> list[str]:
                 f"It needs {effect}.",
                 "If you want that, apply it from -o json.",
             ]
+    tried = ["Targets nearer to the given one were tried, too: none of them is surely better."]
     return [
         f"{none}.",
         f"The best one is not surely better: {change}.",
         f"On {unseen}, each by a choice from the others, it needs {effect}.",
         _why_rejected(tuned),
+        *(tried if tuned.steps_back else []),
     ]
 
 

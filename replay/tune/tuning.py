@@ -105,6 +105,8 @@ class Tuned:
     """The given one, the winner if there is one, and the given one with other targets."""
     replays: int
     is_interrupted: bool
+    steps_back: int = 0
+    """How often lower targets were tried, because the winner exceeded the limits on unseen days."""
     given_target: float = 0.0
     """The highest target of the given spec, in percent of the capacity; 0 if it has none that can be searched."""
 
@@ -169,16 +171,16 @@ def tune(
                 search.run()
                 search.replay_between()
             tuned = result(file, problem, options, search, phases.best(search))
-            last = tuned
+            last, steps = tuned, 0
             while _exceeds_limits(last) and search.step_back(at_most=phases.left(search) - phases.count):
-                last = result(file, problem, options, search, phases.best(search))
+                last, steps = result(file, problem, options, search, phases.best(search)), steps + 1
             if last.verdict is Verdict.BETTER:
                 return last
         except KeyboardInterrupt:
             if len(search.trials) < 2:
                 raise
             return result(file, problem, options, search, search.best, is_interrupted=True)
-    return replace(tuned, replays=search.replays)
+    return replace(tuned, replays=search.replays, steps_back=steps)
 
 
 def _exceeds_limits(tuned: Tuned) -> bool:

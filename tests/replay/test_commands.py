@@ -7,6 +7,7 @@ import csv
 import functools
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -338,15 +339,21 @@ async def test_hpa_of_the_cluster_by_its_name_with_and_without_its_namespace(tmp
         assert "there is no HorizontalPodAutoscaler shop/other in the cluster" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["hpaa", "shop/hpaa"])
-def test_file_that_is_not_there_is_named_where_there_is_no_cluster(
-    load: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "flags", "problem"), [("hpaa", [], "not "), ("shop/hpaa", ["--context=other"], ".*context")]
+)
+def test_name_without_a_cluster_or_a_file_is_an_error_that_says_why_there_is_no_cluster(
+    load: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, flags: list[str], problem: str
 ) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    result = replay("--hpa", name, "--csv", load)
+    if flags:
+        (tmp_path / "config").write_text("{contexts: [], clusters: [], users: []}")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    result = replay("--hpa", name, "--csv", load, *flags)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: there is no file {name}, and no cluster that may have such an HPA: not ")
+    expected = f"Error: HPA {name} cannot be read from a cluster, and there is no file of that name: {problem}"
+    assert re.match(expected, result.stderr)
     assert result.stderr.count("\n") == 1
 
 

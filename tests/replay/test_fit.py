@@ -16,7 +16,6 @@ import pytest
 from autoscaler.core.config import Config
 from replay.controller_flags import fit
 from replay.load import Load, Series
-from replay.output.comparison import duration
 from replay.reality import startup_of
 from replay.simulation import Settings, replay_hpa, replay_reality
 from tests.replay.builders import START_MS, cpu_metric, make_hpa, pods_metric
@@ -175,12 +174,13 @@ def test_replicas_of_something_else_are_not_explained(change: Callable[[int, flo
     assert note.startswith("No usual settings of a controller explain the real replicas")
 
 
-@pytest.mark.parametrize(("minutes", "scales"), [(20, 0), (40, 1)])
-def test_replicas_that_rarely_change_say_nothing(minutes: int, scales: int) -> None:
-    load = replace(recorded(), end_ms=START_MS + minutes * 60_000)
-    real = replay_reality(load, Settings())
-    assert real is not None
-    assert len(real.scales) == scales
+def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explained() -> None:
+    load = replace(recorded(), end_ms=START_MS + 20 * 60_000)
     settings, note = fit(HPA, load, Settings(), ())
     assert settings == Settings()
-    assert note.startswith(f"The real replicas change too rarely in the first {duration(60 * minutes)}")
+    assert note.startswith("The real replicas do not change in the first 20m, so they do not show")
+    load = replace(load, end_ms=START_MS + 40 * 60_000)
+    settings, note = fit(HPA, load, Settings(config=Config(tolerance=0.5)), {"downscale_stabilization", "step"})
+    assert settings.config.tolerance < 0.5
+    assert note.startswith("The real replicas are explained by tolerance 0.")
+    assert "1 instead of 1 scale events" in note

@@ -134,6 +134,7 @@ def test_winner_that_fails_on_a_day_that_its_choice_has_not_seen_is_not_recommen
     printed = report.text(tuned)
     assert printed.startswith("# No better spec for shop/web.\n# The best one is not surely better: target")
     assert "# That is not recommended, because overload is above the limit on these days.\n" in printed
+    assert "# Targets nearer to the given one were tried, too: none of them is surely better.\n" in printed
     assert "Left out" not in printed
     assert yaml.safe_load(printed) is None
     assert json.loads(report.json(tuned))["recommended"] is None
