@@ -174,8 +174,9 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
 def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, most: float) -> float:
     """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events.
 
-    It is the mean of two replays, because the times of the real reconciliations are not known. It is infinite if it is
-    more than `most`, for which a replay need not end.
+    It is the mean of two replays, because the times of the real reconciliations are not known: one that begins with the
+    load favors short sync periods, one that begins half a period later long ones. It is infinite if it is more than
+    `most`, for which a replay need not end.
     """
     assert load.replicas is not None
     real_events, real_pods = reality.summary.scale_events, reality.summary.pod_hours * _HOUR_MS

@@ -28,6 +28,7 @@ from autoscaler.objects.hpa import track_hpa
 from autoscaler.settings import ReconciliationSettings, Settings, ShutdownSettings
 from kube.api.client import ClientSettings
 from kube.controller.election import ElectionSettings
+from kube.controller.events import EventRecorder
 from kube.controller.flowcontrol import ThrottledClient, TokenBucket
 from kube.controller.workqueue import WorkQueue
 from tests.autoscaler.cluster import AUTOSCALER, QUICK, Cluster, Running, running_controller
@@ -267,6 +268,21 @@ async def test_a_reconciliation_in_flight_finishes_before_the_end(cluster: Clust
     assert cluster.replicas("web") == 3
     assert cluster.condition("web", "AbleToScale") == ("True", "SucceededRescale")
     assert [reason for reason, _, _ in await cluster.events("web")] == ["SuccessfulRescale"]
+
+
+async def test_the_end_does_not_wait_for_events_that_cannot_be_sent(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_: EventRecorder) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(EventRecorder, "close", hang)
+    cluster.add_deployment("web", replicas=1)
+    cluster.add_hpa("web")
+    settings = Settings(shutdown=ShutdownSettings(flush_seconds=0.05))
+    async with autoscaler(cluster, replace(QUICK, settings=settings)) as running:
+        await until(lambda: cluster.syncs() > 0)
+    assert running.logged("stopping before all events were sent and the history was saved")
 
 
 async def test_the_history_of_an_hpa_that_was_deleted_meanwhile_is_not_restored(cluster: Cluster) -> None:

@@ -106,7 +106,7 @@ async def test_new_connections_follow_the_newest_authorities(
             assert (await handshakes.connect(host, None, version))[0] == "nobody"
 
 
-async def test_an_intermediate_that_is_trusted_needs_nobody_above_it(tmp_path: Path) -> None:
+async def test_a_trusted_intermediate_ca_needs_no_root(tmp_path: Path) -> None:
     handshakes = Handshakes(tmp_path)
     root, intermediate = CertificateAuthority.create("root"), CertificateAuthority.create("intermediate")
     of_intermediate = intermediate.certificate

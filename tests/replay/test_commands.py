@@ -287,13 +287,14 @@ def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: P
     [largest] = [line.split() for line in result.output.splitlines() if line.strip().startswith("replicas: max")]
     assert largest == ["replicas:", "max", "3", "3"]  # of reality, and of the replay
     assert result.stderr == ""  # no progress bar, for this is no terminal
-    assert list((tmp_path / "cache").iterdir())
+    # The metric, the replicas and the ready ones; and again every 5 s, which shows the settings of the controller.
+    assert len(list((tmp_path / "cache").iterdir())) == 6
 
     flags[3] = str(tmp_path / "given")  # with all settings given, nothing is read twice to find them
     given = [f"--horizontal-pod-autoscaler-{name}" for name in ("downscale-stabilization=1m", "tolerance=0.2")]
     result = replay("--hpa", hpa, *flags, *given, "--step=30s", "--config", tmp_path / "rules.yaml")
     assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "given").iterdir())) == 3  # the metric, the replicas, and the ready ones
+    assert len(list((tmp_path / "given").iterdir())) == 3
 
     longer = ["--from", str(START - 2 * 24 * 3600), "--step=60s"]  # on the first day there are no values
     result = replay("--hpa", hpa, *flags, *longer, "--config", tmp_path / "rules.yaml")

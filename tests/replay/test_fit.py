@@ -184,3 +184,30 @@ def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explaine
     assert settings.config.tolerance < 0.5
     assert note.startswith("The real replicas are explained by tolerance 0.")
     assert "1 instead of 1 scale events" in note
+
+
+@pytest.mark.parametrize(("minutes", "events", "explained"), [(60, 5, True), (40, 3, False)])
+def test_difference_of_few_scale_events_may_be_the_square_root_of_their_number(
+    minutes: int, events: int, explained: bool
+) -> None:
+    load = recorded()
+    assert load.replicas is not None
+    values = load.replicas.values[:]
+    values[100] += 1  # two scale events that no setting explains
+    load = replace(load, end_ms=START_MS + minutes * 60_000, replicas=replace(load.replicas, values=values))
+    _, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization"})
+    assert f"{events - 2} instead of {events} scale events" in note
+    assert note.startswith("The real replicas are explained by") is explained
+
+
+@pytest.mark.parametrize(("period", "begins"), [(5, 0), (60, 20)])
+def test_short_and_long_sync_periods_are_found(period: int, begins: int) -> None:
+    """Of replays that begin with the load, one with a short period is nearer; later ones favor a long period."""
+    live = Live(HPA, seed=1, replicas=9)
+    live.now_ms += begins * 1000
+    load = reality(live, 90, period=period)
+    startup = startup_of(load)
+    assert startup is not None
+    given = {"tolerance", "downscale_stabilization"}
+    settings, _ = fit(HPA, load, Settings(pod_startup_ms=startup.milliseconds), given)
+    assert settings.step_ms == 1000 * period
