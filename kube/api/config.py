@@ -170,7 +170,7 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Re
     try:
         with tempfile.TemporaryDirectory() as directory:
             loaded = await _load(kubeconfig, context, Path(directory))
-            if loaded.proxy is None:
+            if not loaded.proxy:
                 loaded = replace(loaded, proxy=await asyncio.to_thread(_environment_proxy, loaded.host))
             return RestConfig(kubeconfig, context, loaded)
     except _invalid() as error:

@@ -65,6 +65,21 @@ async def test_environment_proxy_is_used_unless_no_proxy_names_the_server(
             assert await client.get("/x") == {"by": "the server"}
 
 
+@pytest.mark.parametrize(("given", "used"), [("", "http://environment:1"), ("http://own:1", "http://own:1")])
+async def test_kubeconfig_without_a_proxy_has_that_of_the_environment(
+    given: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upstream: clientcmd.DirectClientConfig.ClientConfig."""
+    monkeypatch.setenv("http_proxy", "http://environment:1")
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://k", "proxy-url": given}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+    assert (await config_module.load_config(tmp_path / "config")).proxy == used
+
+
 async def test_status_is_raised_with_all_fields(tmp_path: Path) -> None:
     body = {
         "kind": "Status",
