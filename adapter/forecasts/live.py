@@ -183,12 +183,16 @@ class LiveForecast:
         )
 
     def day(self, now: float) -> list[tuple[int, float, float]]:
-        """Return (time, value, expected value) of each minute of the last day; NaN: not known."""
-        end = int(now // MINUTE) + 1
-        first = max(end - DAY_MINUTES, self._first_expected)
+        """Return (time, value, expected value) of each minute of the last day; NaN: not known.
+
+        Without further requests it ends at most half an hour after the last one.
+        """
+        first_value, first_expected = self._first, self._first_expected
+        end = min(int(now // MINUTE) + 1, first_value + len(self._values))
+        first = max(end - DAY_MINUTES, first_expected)
         times = range(first * MINUTE, end * MINUTE, MINUTE)
-        values = self._values[first - self._first : end - self._first].tolist()
-        expected = self._expected[first - self._first_expected : end - self._first_expected].tolist()
+        values = self._values[first - first_value : end - first_value].tolist()
+        expected = self._expected[first - first_expected : end - first_expected].tolist()
         return list(zip(times, values, expected, strict=True))
 
     @property
