@@ -11,6 +11,12 @@ from tests.adapter.serving import ServedAdapter, served_adapter
 E = "/apis/external.metrics.k8s.io/v1beta1"
 
 
+async def test_group_list_has_the_port_of_the_listener(new_adapter: ServedAdapter) -> None:
+    groups = (await new_adapter.request_as_master("/apis")).json["groups"]
+    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": f":{new_adapter.port}"}]
+    assert [one["serverAddressByClientCIDRs"] for one in groups] == [addresses] * 2
+
+
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])
 async def test_aggregated_discovery(tmp_path: Path, version: str) -> None:
     def metric(name: str, version: str) -> dict[str, Any]:

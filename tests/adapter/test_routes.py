@@ -107,6 +107,10 @@ async def test_refusals(adapter: ServedAdapter, path: str, status: int, message:
     assert_refused(await adapter.request_as_master(path), status, message)
 
 
+async def test_path_of_nothing_is_not_found_with_any_method(adapter: ServedAdapter) -> None:
+    assert_refused(await adapter.request_as_master(f"{G2}/nodes/node-1", method="POST"), 404, NO_ROUTE)
+
+
 @pytest.mark.parametrize(
     ("path", "accept", "message"),
     [

@@ -20,7 +20,7 @@ from adapter.serving import server
 from kube.security.authorization import AuthorizationOptions
 from kube.serving.options import ConnectionLimits, ServerLimits
 from playground.certs import KeyPair
-from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, ServedAdapter, served_adapter
+from tests.adapter.serving import EXTERNAL_PATH, POD_PATH, CannedUsage, ServedAdapter, served_adapter
 from tests.eventually import eventually
 from tests.kube.access_api import FRONT_PROXY
 
@@ -399,15 +399,19 @@ async def test_compression_is_as_negotiated(new_adapter: ServedAdapter, accepted
     assert reply.headers["Vary"] == "Accept-Encoding"
 
 
-async def test_requests_are_counted(new_adapter: ServedAdapter) -> None:
-    await new_adapter.request_as_master(POD_PATH)
-    await new_adapter.request_as_master(EXTERNAL_PATH)
-    await new_adapter.request(POD_PATH)
-    await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
-    await new_adapter.request(POD_PATH.replace("v1beta2", "v9"))
-    await new_adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
-    reply = await new_adapter.request_as_master("/metrics")
-    assert reply.content_type.startswith("text/plain; version=")
+async def test_requests_are_counted_by_the_resources_that_there_are(tmp_path: Path) -> None:
+    async with served_adapter(tmp_path, usage=CannedUsage()) as adapter:
+        await adapter.request_as_master(POD_PATH)
+        await adapter.request_as_master(EXTERNAL_PATH)
+        await adapter.request(POD_PATH)
+        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/metrics/c")
+        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/widgets/b/c")
+        await adapter.request_as_master("/apis/metrics.k8s.io/v1beta1/nodes")
+        await adapter.request_as_master("/apis/metrics.k8s.io/v1beta1/widgets")
+        await adapter.request(POD_PATH.replace("v1beta2", "v9"))
+        await adapter.request_as_master("/apis/custom.metrics.k8s.io/v1beta2", method="OPTIONS")
+        reply = await adapter.request_as_master("/metrics")
+        assert reply.content_type.startswith("text/plain; version=")
     counted = {
         tuple(sample.labels[name] for name in ("verb", "group", "version", "resource", "code")): sample.value
         for family in text_string_to_metric_families(reply.body.decode())
@@ -418,6 +422,9 @@ async def test_requests_are_counted(new_adapter: ServedAdapter) -> None:
         ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "200"): 1,
         ("GET", "custom.metrics.k8s.io", "v1beta2", "pods", "403"): 1,
         ("LIST", "external.metrics.k8s.io", "v1beta1", "queue_depth", "200"): 1,
+        ("GET", "custom.metrics.k8s.io", "v1beta2", "metrics", "200"): 1,
+        ("LIST", "metrics.k8s.io", "v1beta1", "nodes", "200"): 1,
+        ("LIST", "", "", "unknown", "404"): 1,
         ("GET", "", "", "unknown", "200"): 1,
         ("GET", "", "", "unknown", "403"): 1,
         ("other", "", "", "", "405"): 1,
