@@ -144,14 +144,19 @@ def option_group(
 
 
 def kubeconfig_options(function: F) -> F:
-    """Add `--kubeconfig` and `--context`, for commands that run on a user's machine."""
+    """Add `--kubeconfig` and `--context` of commands that run on a user's machine; "" is the default, as in kubectl."""
     path = click.option(
         "--kubeconfig",
-        type=click.Path(path_type=Path),
+        type=Parsed("path", lambda text: Path(text) if text else None),
         show_default="$KUBECONFIG, ~/.kube/config, or the pod's service account",
         help="Path to a kubeconfig file.",
     )
-    context = click.option("--context", show_default="the current one", help="Name of the kubeconfig context to use.")
+    context = click.option(
+        "--context",
+        type=Parsed("text", lambda text: text or None),
+        show_default="the current one",
+        help="Name of the kubeconfig context to use.",
+    )
     return path(context(function))
 
 

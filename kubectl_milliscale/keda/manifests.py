@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 _GROUP = "keda.sh/"
+_KEDA_1 = "keda.k8s.io/"
 _AUTHENTICATIONS = ("TriggerAuthentication", "ClusterTriggerAuthentication")
 _SHOWN = 5
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -110,7 +111,8 @@ class KedaManifests:
 
     Attributes:
         scaled: the ScaledObjects.
-        unreadable: the names of objects that cannot be moved, each with the reason: ScaledJobs, and invalid ones.
+        unreadable: the names of objects that cannot be moved, each with the reason: ScaledJobs, objects of KEDA 1, and
+            invalid ones.
         authentications: the specs of TriggerAuthentications and ClusterTriggerAuthentications, by kind, namespace and
             name.
     """
@@ -138,6 +140,8 @@ def read_manifests(text: str, *, source: str) -> KedaManifests:
         api_version, kind = str(each.get("apiVersion", "")), each.get("kind")
         if kind == "ScaledJob" and api_version.startswith(_GROUP):
             unreadable.append((named(each), "an HPA scales no Jobs; keep KEDA for it"))
+        elif kind == "ScaledObject" and api_version.startswith(_KEDA_1):
+            unreadable.append((named(each), f"it is of KEDA 1 ({api_version}); write it for {_GROUP}v1alpha1 first"))
         elif kind == "ScaledObject" and api_version.startswith(_GROUP):
             try:
                 found = msgspec.convert(_without_nulls(each), ScaledObject, strict=False)

@@ -1,10 +1,12 @@
 """Flags that behave like Go's."""
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from kube.process.flags import GoCommand, bool_option, flag_section, list_option, verbosity_option
+from kube.process.flags import GoCommand, bool_option, flag_section, kubeconfig_options, list_option, verbosity_option
 
 
 @click.command(cls=GoCommand)
@@ -50,3 +52,16 @@ def test_help_shows_flags_by_section() -> None:
 def test_section_is_not_a_flag() -> None:
     result = CliRunner().invoke(command, ["--section-name-flags=x"])
     assert (result.exit_code, "No such option" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [([], "None None"), (["--kubeconfig=", "--context="], "None None"), (["--kubeconfig=a/b", "--context=c"], "a/b c")],
+)
+def test_empty_kubeconfig_and_context_are_the_defaults_as_in_kubectl(arguments: list[str], read: str) -> None:
+    @click.command()
+    @kubeconfig_options
+    def printed(kubeconfig: Path | None, context: str | None) -> None:
+        click.echo(f"{kubeconfig} {context}")
+
+    assert CliRunner().invoke(printed, arguments).output == f"{read}\n"

@@ -75,6 +75,7 @@ def test_what_is_not_moved_is_on_stderr_and_in_comments_and_the_status_is_1() ->
         "ScaledObject shop/orders: not moved: triggers[0] (kafka): only prometheus, cron, cpu and memory can be moved",
         "ScaledObject shop/support: not moved: advanced.scalingModifiers: write the formula in PromQL",
         "ScaledJob shop/transcode: not moved: an HPA scales no Jobs; keep KEDA for it",
+        "ScaledObject old: not moved: it is of KEDA 1 (keda.k8s.io/v1alpha1); write it for keda.sh/v1alpha1 first",
         "ScaledObject shop/broken: not moved: it is invalid: Expected `int`, got `str` (spec.minReplicaCount)",
     ]
     for line in result.stderr.splitlines():
