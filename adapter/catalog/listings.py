@@ -20,13 +20,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from adapter.catalog.rule_states import Reason, RuleState, after_list, problem_of
-from adapter.fair_queue import FairQueue
 from adapter.prometheus import DEFAULT_DESTINATION, Destination, PrometheusError, Series
 from adapter.rules import AnyRule, Rule
 from adapter.settings import DEFAULTS
 from kube.aio.tasks import Pace
 from kube.api.mapping import ResourceLookup
-from kube.controller.workqueue import WorkQueue
+from kube.controller.workqueue import WorkQueue, run_workers
 
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -60,10 +59,8 @@ class Listing(msgspec.Struct, frozen=True):
     owner: str
 
     @property
-    def share(self) -> str | None:
-        """The queue for fair use of the lists in flight: its namespace, else its own; None: they are not limited."""
-        if self.owner == _FILE:
-            return None
+    def share(self) -> str:
+        """Whose share of the lists of objects in flight it is: its namespace's, else its own."""
         return self.destination.tenant.namespace or f"*/{self.owner or self.selector}"
 
 
@@ -130,11 +127,12 @@ class Listings:
         self._mapper = mapper
         self._max_age = max_age
         self._relist_interval = relist_interval
-        self._of_objects_at_once = of_objects_at_once
         self._random = random
         self.clock = clock
-        self._of_objects: FairQueue[Listing] = FairQueue()
-        self._due: WorkQueue[Listing] = WorkQueue(clock=monotonic)
+        self._of_file: WorkQueue[Listing] = WorkQueue(clock=monotonic)
+        self._of_objects: WorkQueue[Listing] = WorkQueue(
+            namespace=lambda listing: listing.share, limit=lambda: 0, spare=of_objects_at_once, clock=monotonic
+        )
         # Those that are made at once, until the series are there.
         self._urgent: set[Listing] = set()
         self._uses: dict[Listing, dict[Any, _Use]] = {}
@@ -187,14 +185,8 @@ class Listings:
     async def run(self) -> None:
         """List until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._of_objects_at_once):
-                tasks.create_task(self._of_objects.serve(self._list))
-            while (listing := await self._due.get()) is not None:
-                if listing.share is not None:
-                    self._due.done(listing)
-                    self._of_objects.add(listing.share, listing, urgent=False)
-                else:
-                    tasks.create_task(self._list_due(listing), name="list series")
+            for queue in (self._of_file, self._of_objects):
+                tasks.create_task(run_workers(queue, self._list), name="list series")
 
     async def list_now(self, user: Hashable) -> None:
         """List all that a user needs once, now, without `run`."""
@@ -203,19 +195,12 @@ class Listings:
                 tasks.create_task(self._list(listing))
 
     def _list_at_once(self, listing: Listing) -> None:
-        if listing in self._urgent:
-            return
-        self._urgent.add(listing)
-        if listing.share is None:
-            self._due.add(listing)
-        else:
-            self._of_objects.add(listing.share, listing, urgent=True)
+        if listing not in self._urgent:
+            self._urgent.add(listing)
+            self._queue_of(listing).add_urgent(listing)
 
-    async def _list_due(self, listing: Listing) -> None:
-        try:
-            await self._list(listing)
-        finally:
-            self._due.done(listing)
+    def _queue_of(self, listing: Listing) -> WorkQueue[Listing]:
+        return self._of_file if listing.owner == _FILE else self._of_objects
 
     async def _list(self, listing: Listing) -> None:
         self._urgent.add(listing)
@@ -235,7 +220,8 @@ class Listings:
             failures = self._failures.pop(listing, 0) + 1 if soon else 0
             if failures:
                 self._failures[listing] = failures
-            self._due.add_after(listing, seconds_to_next(failures, self._relist_interval, random=self._random))
+            delay = seconds_to_next(failures, self._relist_interval, random=self._random)
+            self._queue_of(listing).add_after(listing, delay)
 
     async def _found(self, listing: Listing) -> tuple[Series, ...] | PrometheusError:
         if not listing.selector or listing not in self._uses:  # nobody needs it any more

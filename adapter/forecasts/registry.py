@@ -31,11 +31,11 @@ from cachetools import TTLCache
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from adapter.fair_queue import FairQueue
 from adapter.forecasts.options import ForecastOptions
 from adapter.settings import DEFAULTS, ForecastSettings
 from adapter.telemetry import LiveFamily
 from kube.api.retries import Backoff
+from kube.controller.workqueue import WorkQueue, run_workers
 
 if TYPE_CHECKING:
     from adapter.forecasts.gate import Judgement
@@ -200,7 +200,9 @@ class Forecasts(Collector):
         self._clock = clock
         self._forecasts: dict[ForecastKey, Forecast] = {}
         self._refused: TTLCache[str, str] = TTLCache(_REFUSED_RULES, _LOGGED_SECONDS, timer=clock)  # by the rule's key
-        self._queue: FairQueue[Forecast] = FairQueue()
+        self._queue: WorkQueue[Forecast] = WorkQueue(
+            namespace=lambda forecast: forecast.owner, limit=lambda: 0, spare=_WORKERS
+        )
         self._worker: Executor | None = None  # None: that of the event loop
         self._outcomes: dict[str, Counter[str]] = {}  # by the rule's key
         self._failures: Counter[str] = Counter()
@@ -288,8 +290,7 @@ class Forecasts(Collector):
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(_WORKERS):
-                    tasks.create_task(self._queue.serve(self._refresh_current), name="forecasts")
+                tasks.create_task(run_workers(self._queue, self._refresh_current), name="forecasts")
                 while True:
                     self._add_due()
                     await asyncio.sleep(_TICK_SECONDS)
@@ -323,7 +324,7 @@ class Forecasts(Collector):
                 del self._forecasts[forecast.key]
             elif now >= forecast.due:
                 forecast.due = math.inf  # until it has been read
-                self._queue.add(forecast.owner, forecast, urgent=forecast.live is None)
+                (self._queue.add_urgent if forecast.live is None else self._queue.add)(forecast)
 
     async def _refresh_current(self, forecast: Forecast) -> None:
         """Refresh a forecast, unless it has ended while it was in the queue."""

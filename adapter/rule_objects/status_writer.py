@@ -20,7 +20,6 @@ from urllib.parse import quote
 import msgspec
 
 from adapter.catalog.rule_states import Reason
-from adapter.fair_queue import FairQueue
 from adapter.rule_objects.annotations import HPA, OWN_HPA
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
@@ -37,7 +36,7 @@ from kube.controller.election import ElectionSettings, LeaderElector, unique_ide
 from kube.controller.error_log import ErrorLog
 from kube.controller.events import EventRecorder, ObjectReference
 from kube.controller.flowcontrol import NotLeaderError, ThrottledClient, TokenBucket
-from kube.controller.workqueue import WorkQueue
+from kube.controller.workqueue import WorkQueue, run_workers
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class StatusWriter:
         )
         self._errors = ErrorLog(disconnected=lambda: False)
         self._events = RuleEvents(self._writes)
-        self._queue: FairQueue[ObjectName] = FairQueue()
+        self._queue = _queue()
         self._rechecks: WorkQueue[ObjectName] = WorkQueue()
         self._known: dict[ObjectName, _Known] = {}
         self._pending: set[ObjectName] = set()
@@ -148,7 +147,7 @@ class StatusWriter:
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Check and write until `stop` is set. Start with what is in the API server: another replica wrote it."""
-        self._queue, self._rechecks, self._events = FairQueue(), WorkQueue(), RuleEvents(self._writes)
+        self._queue, self._rechecks, self._events = _queue(), WorkQueue(), RuleEvents(self._writes)
         try:
             await done_before(stop, self._check_all())
         finally:
@@ -160,8 +159,7 @@ class StatusWriter:
         self._loaded = True
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
-            for _ in range(_WORKERS):
-                tasks.create_task(self._queue.serve(self._reconcile))
+            tasks.create_task(run_workers(self._queue, self._reconcile))
             tasks.create_task(self._add_rechecks())
             tasks.create_task(self._follow_changes())
 
@@ -212,7 +210,7 @@ class StatusWriter:
             ):
                 self._rechecks.add_after(name, self._settings.check_seconds * self._random())
             else:
-                self._queue.add(name.namespace, name, urgent=True)
+                self._queue.add_urgent(name)
 
     async def _add_rechecks(self) -> None:
         """Add the objects that are due for another check, at a limited rate."""
@@ -220,7 +218,7 @@ class StatusWriter:
         while (name := await self._rechecks.get()) is not None:
             self._rechecks.done(name)
             await rate.take()
-            self._queue.add(name.namespace, name, urgent=False)
+            self._queue.add(name)
 
     async def _reconcile(self, name: ObjectName) -> None:
         """Check an object, and write its status if it differs."""
@@ -238,7 +236,7 @@ class StatusWriter:
         if state.reason is Reason.READY:
             verdict = await self._check(state.object.rules[0])
             if self._objects.state(name) != state:
-                self._queue.add(name.namespace, name, urgent=True)  # it changed meanwhile
+                self._queue.add_urgent(name)  # it changed meanwhile
                 return
         else:
             verdict = not_served(state)
@@ -286,6 +284,11 @@ class StatusWriter:
                 raise
             return False
         return True
+
+
+def _queue() -> WorkQueue[ObjectName]:
+    """Return a queue that hands out one object of a namespace at a time, of a few namespaces."""
+    return WorkQueue(namespace=lambda name: name.namespace, limit=lambda: 0, spare=_WORKERS)
 
 
 def collection_path(name: ObjectName) -> str:

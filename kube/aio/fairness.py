@@ -32,7 +32,8 @@ class FairSlots(Generic[T]):
     """Items that wait for slots, each with a key: first those of the key that holds the fewest slots.
 
     Among keys that hold equally many, the one served longest ago comes first; within a key, the item that came first.
-    So keys that always wait hold a slot for equal times, however long each item holds it.
+    So keys that always wait hold a slot for equal times, however long each item holds it. Items of a lower level come
+    before all those of higher ones, of keys for which a slot is free.
 
     Attributes:
         limit: the number of slots.
@@ -44,39 +45,40 @@ class FairSlots(Generic[T]):
         self.spare = spare
         self._in_use = 0
         self._held: dict[str, int] = {}
-        # The key that was served longest ago comes first; no queue is empty.
-        self._waiting: dict[str, deque[T]] = {}
+        # By level. The key that was served longest ago comes first; no queue is empty.
+        self._waiting: tuple[dict[str, deque[T]], ...] = ({}, {}, {})
 
     def __len__(self) -> int:
         """How many items wait."""
-        return sum(map(len, self._waiting.values()))
+        return sum(len(queue) for waiting in self._waiting for queue in waiting.values())
 
     def __bool__(self) -> bool:
         """Whether an item waits; unlike the length in constant time."""
-        return bool(self._waiting)
+        return any(self._waiting)
 
     def waiting(self, key: str) -> int:
         """How many items of a key wait."""
-        return len(self._waiting.get(key, ()))
+        return sum(len(waiting.get(key, ())) for waiting in self._waiting)
 
-    def add(self, key: str, item: T) -> None:
-        """Let an item wait."""
-        self._waiting.setdefault(key, deque()).append(item)
+    def add(self, key: str, item: T, *, level: int = 1) -> None:
+        """Let an item wait; `level` is 0, 1 or 2."""
+        self._waiting[level].setdefault(key, deque()).append(item)
 
     def discard(self, key: str, item: T) -> None:
         """Let an item wait no longer, if it does."""
-        queue = self._waiting.get(key, ())
-        if item in queue:
-            self._waiting[key].remove(item)
-            if not self._waiting[key]:
-                del self._waiting[key]
+        for waiting in self._waiting:
+            if item in waiting.get(key, ()):
+                waiting[key].remove(item)
+                if not waiting[key]:
+                    del waiting[key]
 
     def drop(self) -> T:
-        """Remove and return the newest item of the key of which the most wait."""
-        key = max(self._waiting, key=lambda each: len(self._waiting[each]))
-        item = self._waiting[key].pop()
-        if not self._waiting[key]:
-            del self._waiting[key]
+        """Remove and return the newest item of the highest level, of the key of which the most wait."""
+        waiting = next(filter(None, reversed(self._waiting)))
+        key = max(waiting, key=lambda each: len(waiting[each]))
+        item = waiting[key].pop()
+        if not waiting[key]:
+            del waiting[key]
         return item
 
     def hold(self, key: str) -> bool:
@@ -97,18 +99,17 @@ class FairSlots(Generic[T]):
 
     def next(self) -> tuple[str, T] | None:
         """Return the next key and item, which hold a slot now; None: no item waits, or no slot is free for it."""
-        if not self._waiting:
-            return None
-        key = next((each for each in self._waiting if each not in self._held), None)
-        if key is None:
-            key = min(self._waiting, key=self._held.__getitem__)  # the first of equals
-        if not self.hold(key):
-            return None
-        queue = self._waiting.pop(key)
-        item = queue.popleft()
-        if queue:
-            self._waiting[key] = queue  # now served last
-        return key, item
+        for waiting in filter(None, self._waiting):
+            key = next((each for each in waiting if each not in self._held), None)
+            if key is None:
+                key = min(waiting, key=self._held.__getitem__)  # the first of equals
+            if self.hold(key):
+                queue = waiting.pop(key)
+                item = queue.popleft()
+                if queue:
+                    waiting[key] = queue  # now served last
+                return key, item
+        return None
 
 
 class FairSemaphore:

@@ -43,13 +43,12 @@ class TokenBucket:
         self._clock = clock
         self._tokens = float(burst)
         self._filled_at = clock()
-        # Callers with `first`, the others, and those with `last`; made when the first caller waits.
-        self._waiting: tuple[FairSlots[asyncio.Future[None]], ...] = ()
+        self._waiting: FairSlots[asyncio.Future[None]] | None = None  # made when the first caller waits
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """The number of callers that wait for a token."""
-        return sum(map(len, self._waiting))
+        return len(self._waiting or ())
 
     def resize(self, *, qps: float, burst: int) -> None:
         """Change the limits; the tokens in the bucket stay."""
@@ -59,12 +58,13 @@ class TokenBucket:
 
     async def take(self, *, first: bool = False, last: bool = False) -> None:
         """Wait for a token: callers with `first` before the others, `last` after them, and namespaces round robin."""
-        if not any(self._waiting) and self.try_take():
+        if not self._waiting and self.try_take():
             return
-        self._waiting = self._waiting or (FairSlots(1), FairSlots(1), FairSlots(1))
+        if self._waiting is None:
+            self._waiting = FairSlots(1)
         token: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        namespace, waiting = current_namespace(), self._waiting[0 if first else 2 if last else 1]
-        waiting.add(namespace, token)
+        namespace, waiting = current_namespace(), self._waiting
+        waiting.add(namespace, token, level=0 if first else 2 if last else 1)
         self._hand_out()
         try:
             await token
@@ -91,17 +91,16 @@ class TokenBucket:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for waiting in self._waiting:
-            while waiting and self.try_take():
-                following = waiting.next()
-                assert following is not None
-                namespace, token = following
-                waiting.release(namespace)  # round robin by namespace
-                if token.done():  # its caller was cancelled but has not run since
-                    self._tokens += 1
-                else:
-                    token.set_result(None)
-        if any(self._waiting):
+        while self._waiting and self.try_take():
+            following = self._waiting.next()
+            assert following is not None
+            namespace, token = following
+            self._waiting.release(namespace)  # round robin by namespace
+            if token.done():  # its caller was cancelled but has not run since
+                self._tokens += 1
+            else:
+                token.set_result(None)
+        if self._waiting:
             seconds = max((1 - self._tokens) / self._qps, _MIN_SECONDS)
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_out)
 

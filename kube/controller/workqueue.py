@@ -3,7 +3,7 @@
 A key is handed out once at a time; a key that is added meanwhile is handed out again afterwards. If a key is scheduled
 for several times, the earliest counts. Delayed keys are due at the end of a tick, so keys that are due at about the
 same time are handed out together. If more keys are due than may be handed out, namespaces share the slots fairly
-(`kube.aio.fairness`): slow or many objects of a namespace delay those of no other.
+(`kube.aio.fairness`): slow or many objects of a namespace delay those of no other. Urgent keys come first.
 
 Upstream: workqueue.TypedDelayingInterface.
 """
@@ -21,9 +21,6 @@ from typing import Any, Generic, TypeVar
 
 from kube.aio.fairness import FairSlots
 
-_SPARE = 256
-"""Beyond the limit this many namespaces may have one key handed out each; bounds connections and memory."""
-
 K = TypeVar("K", bound=Hashable)
 
 
@@ -33,7 +30,8 @@ class WorkQueue(Generic[K]):
     Args:
         tick: seconds; 0: keys are due exactly when they are scheduled.
         namespace: returns the namespace of a key.
-        limit: returns how many keys may be handed out at a time. A namespace that has none handed out need not wait.
+        limit: returns how many keys may be handed out at a time.
+        spare: so many more may be, of namespaces that have none handed out; bounds connections and memory.
         clock: the current time in seconds; only differences matter.
         on_lag: called for each key that is handed out, with the seconds since it was due.
     """
@@ -44,6 +42,7 @@ class WorkQueue(Generic[K]):
         tick: float = 0.0,
         namespace: Callable[[K], str] = lambda _: "",
         limit: Callable[[], int] = lambda: sys.maxsize,
+        spare: int = 256,
         clock: Callable[[], float] = time.monotonic,
         on_lag: Callable[[float], None] = lambda _: None,
     ) -> None:
@@ -56,7 +55,8 @@ class WorkQueue(Generic[K]):
         # May hold entries that `_due` has replaced since; they are skipped.
         self._heap: list[tuple[float, int, K]] = []
         # Keys that were due; those that are not any more, or are handed out, are skipped.
-        self._ready: FairSlots[K] = FairSlots(0, spare=_SPARE)
+        self._ready: FairSlots[K] = FairSlots(0, spare=spare)
+        self._urgent: set[K] = set()
         self._sequence = 0
         self._processing: set[K] = set()
         self._changed = asyncio.Event()
@@ -75,6 +75,11 @@ class WorkQueue(Generic[K]):
         """Make a key due now."""
         self.add_after(key, 0.0)
 
+    def add_urgent(self, key: K) -> None:
+        """Make a key due now, before those that are not urgent."""
+        self._urgent.add(key)
+        self.move(key, 0.0)
+
     def add_after(self, key: K, delay: float) -> None:
         """Make a key due in `delay` seconds, unless it is due earlier."""
         due = self._at(delay)
@@ -88,12 +93,12 @@ class WorkQueue(Generic[K]):
     def take(self) -> K | None:
         """Return a key that is due; None: none is, or too many are handed out. `done` lets it be handed out again.
 
-        It is the one that has been due longest in the namespace that has the fewest keys handed out.
+        It is the one that has been due longest in the namespace that has the fewest keys handed out, urgent ones first.
         """
         now = self._clock()
         while (due := self._next_due()) is not None and due <= now:
             key = heapq.heappop(self._heap)[2]
-            self._ready.add(self._namespace(key), key)
+            self._ready.add(self._namespace(key), key, level=0 if key in self._urgent else 1)
         self._ready.limit = self._limit()
         while (following := self._ready.next()) is not None:
             namespace, key = following
@@ -102,6 +107,7 @@ class WorkQueue(Generic[K]):
                 self._ready.release(namespace)
                 continue
             del self._due[key]
+            self._urgent.discard(key)
             self._processing.add(key)
             self._on_lag(now - due)
             return key
@@ -170,14 +176,14 @@ class WorkQueue(Generic[K]):
 
 
 async def run_workers(
-    queue: WorkQueue[K], reconcile: Callable[[K], Coroutine[Any, Any, None]], *, stop: asyncio.Event
+    queue: WorkQueue[K], reconcile: Callable[[K], Coroutine[Any, Any, None]], *, stop: asyncio.Event | None = None
 ) -> None:
     """Reconcile until `stop` is set, which closes the queue; return when no reconciliation is in flight.
 
     Args:
         queue: hands out keys.
         reconcile: must not raise. Each reconciliation is a task.
-        stop: set to end.
+        stop: set to end; None: it goes on until cancelled.
     """
 
     def done(key: K, _: asyncio.Task[None]) -> None:
@@ -190,5 +196,5 @@ async def run_workers(
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(hand_out())
-        await stop.wait()
+        await (stop or asyncio.Event()).wait()
         queue.close()

@@ -166,3 +166,44 @@ def test_lag_is_the_time_since_the_key_was_due(clock: Clock) -> None:
     assert queue.take() == B
     assert queue.take() is None
     assert lags == [0.0, 2.5]
+
+
+def shared(clock: Clock, *, limit: int, spare: int) -> WorkQueue[str]:
+    """A queue whose keys are such as a/1, in the namespace a."""
+    return WorkQueue(namespace=lambda key: key.partition("/")[0], limit=lambda: limit, spare=spare, clock=clock)
+
+
+def test_urgent_keys_come_first_and_namespaces_take_turns(clock: Clock) -> None:
+    queue = shared(clock, limit=1, spare=0)
+    for key in ("a/1", "a/2", "a/3", "b/1"):
+        queue.add(key)
+    assert queue.take() == "a/1"
+    queue.add_urgent("a/3")
+    queue.add_urgent("a/1")
+    taken = []
+    for key in ("a/1", "a/3", "a/1", "b/1", "a/2"):
+        queue.done(key)
+        taken.append(queue.take())
+    assert taken == ["a/3", "a/1", "b/1", "a/2", None]
+
+
+def test_a_key_that_was_urgent_is_not_urgent_the_next_time(queue: WorkQueue[str]) -> None:
+    queue.add_urgent(A)
+    assert queue.take() == A
+    queue.done(A)
+    queue.add(B)
+    queue.add(A)
+    assert [queue.take(), queue.take()] == [B, A]
+
+
+def test_one_key_of_a_namespace_is_handed_out_at_a_time_also_if_others_are_urgent(clock: Clock) -> None:
+    queue = shared(clock, limit=0, spare=2)
+    for key in ("a/1", "b/1", "c/1"):
+        queue.add(key)
+    queue.add_urgent("a/2")
+    queue.add_urgent("a/3")
+    assert [queue.take() for _ in range(3)] == ["a/2", "b/1", None]
+    queue.done("a/2")
+    assert queue.take() == "a/3"
+    queue.done("b/1")
+    assert [queue.take(), queue.take()] == ["c/1", None]
