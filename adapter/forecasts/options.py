@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from kube.values.durations import parse_prometheus_duration
+from adapter.promql.literals import parse_duration
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
@@ -76,7 +76,7 @@ def read_options(entries: Mapping[str, object]) -> ForecastOptions:
 
 def _duration(low: float, high: float, meaning: str) -> Callable[[str], float]:
     def read(text: str) -> float:
-        seconds = parse_prometheus_duration(text)
+        seconds = parse_duration(text)
         if not low <= seconds <= high:
             raise ValueError(f"must be between {meaning}, got {text}")
         return seconds

@@ -1,6 +1,6 @@
 """PromQL: the syntax tree of a query, what it does with labels, and the restriction to one label value.
 
-literals   strings, the tokens around them, and regular expressions of names
+literals   strings, the tokens around them, durations, and regular expressions of names
 tree       parses a query
 labels     the labels that a result can have, and by which a query can be coalesced
 restrict   adds a label matcher to every selector of a query

@@ -1,4 +1,4 @@
-"""String literals of PromQL, the tokens of a query as far as these need them, and regular expressions of names."""
+"""Literals of PromQL: durations, strings with the tokens around them, and regular expressions of names."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _METACHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 # A group adds two parentheses, so it is used only if it saves more characters.
 _GROUP_COST = 2
 _UNSAFE = re.compile(r"[^ -!#-\[\]-~]")
+_DURATION = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 
 
 class PromqlError(ValueError):
@@ -164,3 +166,16 @@ def _group(names: Sequence[str], start: int) -> list[str]:
     if len(prefix) * (len(inner) - 1) > _GROUP_COST:
         return [f"{prefix}({'|'.join(inner)})"]
     return [prefix + one for one in inner]
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as `2w` or `1d12h`. Prometheus: model.ParseDuration.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    found = _DURATION.fullmatch("0s" if text == "0" else text)
+    if found is None or not text or len(text) > 32:
+        raise ValueError(f"not a duration: {text!r}; write it as 5m or 1h30m")
+    parts = zip(found.groups(), _MILLIS, strict=True)
+    return sum(int(count or 0) * millis for count, millis in parts) / 1000

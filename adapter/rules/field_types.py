@@ -8,9 +8,10 @@ from typing import Annotated
 import msgspec
 
 from adapter.forecasts.options import ForecastOptions, read_options
+from adapter.promql.literals import parse_duration as parse_prometheus_duration
 from adapter.upstream import header
 from kube.api.mapping import GroupResource
-from kube.values.durations import parse_duration, parse_prometheus_duration
+from kube.values.durations import parse_duration
 from kube.values.quantity import Quantity, QuantityError
 
 QUERY_FIELDS = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")

@@ -1,4 +1,4 @@
-"""Durations in Go's syntax: `30s`, `1m30s`, `1.5h`; and in that of Prometheus: `2w`.
+"""Durations in Go's syntax: `30s`, `1m30s`, `1.5h`.
 
 Flags that have the names of prometheus-adapter's and kube-controller-manager's flags take the same values. In Python a
 duration is a float of seconds; parsing computes in integer nanoseconds, so it is exact.
@@ -18,8 +18,6 @@ _NANOSECONDS = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_PROMETHEUS = re.compile(r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-_PROMETHEUS_MILLIS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 _PART = re.compile(r"([0-9]+)?(?:\.([0-9]*))?([^0-9.]*)")
 
 
@@ -62,19 +60,6 @@ def parse_duration(text: str) -> float:
     if nanoseconds > _MAX_NANOSECONDS:
         raise DurationError(f'duration "{text}" is too long')
     return (-nanoseconds if text[0] == "-" else nanoseconds) / 10**9
-
-
-def parse_prometheus_duration(text: str) -> float:
-    """Return the seconds of a duration such as `2w` or `1d12h`. Prometheus: model.ParseDuration.
-
-    Raises:
-        ValueError: it is invalid.
-    """
-    found = _PROMETHEUS.fullmatch("0s" if text == "0" else text)
-    if found is None or not text or len(text) > 32:
-        raise ValueError(f"not a duration: {text!r}; write it as 5m or 1h30m")
-    parts = zip(found.groups(), _PROMETHEUS_MILLIS, strict=True)
-    return sum(int(count or 0) * millis for count, millis in parts) / 1000
 
 
 def format_duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Sequence
 from typing import Final, TextIO
 
@@ -16,11 +17,14 @@ import msgspec
 
 from autoscaler.core.model import HPA
 from autoscaler.records.record import time_text
-from kube.values.printable import printable, printable_json
+from kube.values.printable import printable
 from replay.load import metric_key
 from replay.results import Replayed, Step, sentence
 
 VERSION: Final = 1
+
+# Control characters that encoders of JSON do not escape.
+_UNESCAPED: Final = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 
 
 class Document:
@@ -134,3 +138,8 @@ class CSVDocument(Document):
         self._rows.writerow(
             [time_text(step.time_ms), self._name, step.replicas, step.ready, step.desired_replicas, *values]
         )
+
+
+def printable_json(encoded: bytes) -> str:
+    """Return the same JSON, with escapes for the control characters in its strings."""
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode())

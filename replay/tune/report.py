@@ -16,8 +16,9 @@ from rich.table import Table
 
 from autoscaler.core.status import rfc3339
 from autoscaler.objects.hpa import parse_hpa
-from kube.values.printable import printable, printable_json
+from kube.values.printable import printable
 from replay.output.comparison import duration, model_note
+from replay.output.documents import printable_json
 from replay.output.names import changed_fields
 from replay.output.table import console_of
 from replay.tune.candidates import TARGET, needs_tolerance, target_percents, to_yaml

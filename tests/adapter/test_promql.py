@@ -23,6 +23,7 @@ from adapter.promql import (
     separable_labels,
     walk,
 )
+from adapter.promql.literals import parse_duration
 
 
 def only(*names: str) -> Labels:
@@ -368,3 +369,12 @@ def test_values_of_matchers_are_those_of_the_query() -> None:
         f'sum(x{{a="0"}}) + label_replace(x, "a", "0", "{long}", "")',
     ):
         assert restrict_query(query, label="n", value="s").replace('n="s",', "").replace('{n="s"}', "") == query
+
+
+def test_durations_have_their_units_in_order() -> None:
+    seconds = 365 * 86_400 + 2 * 604_800 + 3 * 86_400 + 4 * 3600 + 5 * 60 + 6.007
+    assert parse_duration("1y2w3d4h5m6s7ms") == seconds
+    assert [parse_duration(text) for text in ("0", "1d12h", "0" * 31 + "s")] == [0, 129_600, 0]
+    for text in ("", "5", "m", "1.5h", "1h1d", "1s 1ms", "0" * 32 + "s"):
+        with pytest.raises(ValueError, match=f"not a duration: '{text}'; write it as 5m or 1h30m"):
+            parse_duration(text)
