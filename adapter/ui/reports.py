@@ -97,7 +97,7 @@ class Reports:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # The findings of the last version, with the version.
         self._findings: tuple[_Version | None, tuple[Finding, ...]] = (None, ())
-        self._checking: tuple[Hashable, asyncio.Task[None] | None] = (None, None)
+        self._checks: SingleFlight[_Version, None] = SingleFlight(goes_on=True)
 
     async def findings(self, *, within: float | None = None) -> tuple[Finding, ...] | None:
         """Return what `check` finds in all rules without querying values, in the order of the file.
@@ -113,7 +113,7 @@ class Reports:
         if self._findings[0] != version:
             try:
                 async with asyncio.timeout(within):
-                    await self._checked(version, active)
+                    await self._checks.do(version, lambda: self._check(version, active))
             except TimeoutError:
                 if self._findings[0] is None or self._findings[0][0] != version[0]:
                     return None
@@ -160,15 +160,6 @@ class Reports:
         active = self._sources.active()
         key = active.rules.digest, target, str(selection)
         return await self._valid(key, lambda: active.debug.explain(target, selection))
-
-    async def _checked(self, version: _Version, active: RuleSet) -> None:
-        """Check all rules, or join the check that is under way. It goes on if the caller is cancelled."""
-        task = self._checking[1]
-        if task is None or task.done() or self._checking[0] != version:
-            task = asyncio.create_task(self._check(version, active), name="check rules")
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the pages show it
-            self._checking = version, task
-        await asyncio.shield(task)
 
     async def _check(self, version: _Version, active: RuleSet) -> None:
         async with self._slots:

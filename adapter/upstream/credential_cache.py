@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from adapter.upstream.access import CredentialsError
+from kube.aio.tasks import SingleFlight
 from kube.api.retries import Backoff
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class CredentialCache(Generic[T]):
         self._issued: Issued[T] | None = None
         self._refresh_at = 0.0
         self._renew_at = 0.0
-        self._task: asyncio.Task[T] | None = None
+        self._calls: SingleFlight[str, T] = SingleFlight(goes_on=True)
         self._failure = ""
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, random=random)
 
@@ -86,9 +87,9 @@ class CredentialCache(Generic[T]):
         if issued is None or now >= issued.expires:
             if self._failure and now < self._refresh_at:
                 raise CredentialsError(self._failure)
-            return await asyncio.shield(self._refreshing(renew=False))
+            return await self._calls.do("", lambda: self._refresh(renew=False))
         if now >= self._refresh_at:
-            self._refreshing(renew=False)
+            self._calls.start("", lambda: self._refresh(renew=False))
         return issued.value
 
     async def renew(self, refused: T) -> bool:
@@ -103,25 +104,15 @@ class CredentialCache(Generic[T]):
             return False
         self._renew_at = now + _RENEWAL_SECONDS
         try:
-            return await asyncio.shield(self._refreshing(renew=True)) != refused
+            return await self._calls.do("", lambda: self._refresh(renew=True)) != refused
         except CredentialsError:
             return False
 
     async def close(self) -> None:
         """Cancel a refresh in progress."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._calls.close()
 
-    def _refreshing(self, *, renew: bool) -> asyncio.Task[T]:
-        """Return the refresh in progress, or start one."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._refresh(renew), name=f"refresh {self._what}")
-            # Nobody may await it: then its exception is in the log.
-            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return self._task
-
-    async def _refresh(self, renew: bool) -> T:
+    async def _refresh(self, *, renew: bool) -> T:
         try:
             issued = await self._issue(renew)
         except CredentialsError as error:
@@ -130,8 +121,6 @@ class CredentialCache(Generic[T]):
                 self._failure = str(error)
                 _log.warning("%s", error)
             raise
-        finally:
-            self._task = None
         now = self._clock()
         lifetime = max(issued.expires - now, 0.0)
         self._issued = Issued(issued.value, issued.expires - min(_MARGIN_SECONDS, lifetime / 10))

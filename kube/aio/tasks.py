@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -54,37 +55,54 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
 
 
 class SingleFlight(Generic[K, V]):
-    """Concurrent callers for one key share one call. Go: golang.org/x/sync/singleflight."""
+    """Concurrent callers for one key share one call. Go: golang.org/x/sync/singleflight.
 
-    def __init__(self) -> None:
+    A caller that is cancelled leaves the call to the others. The last one cancels the call, unless it `goes_on`.
+    """
+
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self._goes_on = goes_on
         self._calls: dict[K, _Call[V]] = {}
 
     async def do(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the result of the call in flight for `key`, or else of `make()`.
-
-        A caller that is cancelled leaves the call to the others; the last one cancels the call.
-        """
-        call = self._calls.get(key)
-        if call is None:
-            call = self._calls[key] = _Call(asyncio.create_task(make()))
+        """Return the result of the call in flight for `key`, or else of `make()`."""
+        call = self.start(key, make)
         call.callers += 1
         try:
             return await asyncio.shield(call.task)
         finally:
             call.callers -= 1
-            if self._calls.get(key) is call and (call.task.done() or not call.callers):
+            if not call.callers and not self._goes_on and not call.task.done():
                 del self._calls[key]
-            if not call.callers and not call.task.done():
                 call.task.cancel()
                 await asyncio.wait([call.task])
 
+    def start(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> _Call[V]:
+        """Return the call in flight for `key`, or call `make()`, also without a caller."""
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = _Call(asyncio.create_task(make()))
+            call.task.add_done_callback(lambda _: self._ended(key, call))
+        return call
 
+    async def close(self) -> None:
+        """Cancel the calls in flight."""
+        tasks = [call.task for call in self._calls.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: K, call: _Call[V]) -> None:
+        if self._calls.get(key) is call:
+            del self._calls[key]
+        if not call.task.cancelled():
+            call.task.exception()  # marks it as retrieved, so that a call that fails without callers logs nothing
+
+
+@dataclass(slots=True, eq=False)
 class _Call(Generic[V]):
-    def __init__(self, task: asyncio.Task[V]) -> None:
-        self.task = task
-        self.callers = 0
-        # Mark an exception as retrieved, so that a call that fails without callers logs nothing.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    task: asyncio.Task[V]
+    callers: int = 0
 
 
 class Pace:
