@@ -119,21 +119,18 @@ class _Entry(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """The use of a cache since it was opened.
-
-    Attributes:
-        hits: callers that got a cached value.
-        misses: callers that waited for a call; several can share one.
-        refreshes: calls before an entry with hits expired.
-        entries: keys now, with those of expired values that are not evicted yet.
-        size: of all entries, in bytes.
-    """
+    """The use of a cache since it was opened."""
 
     hits: int
+    """Callers that got a cached value."""
     misses: int
+    """Callers that waited for a call; several can share one."""
     refreshes: int
+    """Calls before an entry with hits expired."""
     entries: int
+    """Keys now, with those of expired values that are not evicted yet."""
     size: int
+    """The size of all entries, in bytes."""
 
 
 class _DeadlinePassed(Exception):

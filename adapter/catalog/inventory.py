@@ -47,25 +47,22 @@ class CustomMetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class CustomSource:
-    """The rule and series of a custom metric.
-
-    Attributes:
-        info: the metric.
-        rule: the rule that makes it.
-        series: the name of the series; "" for a short rule.
-        resource_label: the label with the objects' names.
-        namespace_label: the label with their namespace; "" if the rule has none.
-        group_by: further labels that distinguish values of one object.
-        is_forecast: the metric has the value that is expected, if that is higher.
-    """
+    """The rule and series of a custom metric."""
 
     info: CustomMetricInfo
+    """The metric."""
     rule: AnyRule
+    """The rule that makes it."""
     series: str
+    """The name of the series; "" for a short rule."""
     resource_label: str
+    """The label with the objects' names."""
     namespace_label: str
+    """The label with their namespace; "" if the rule has none."""
     group_by: tuple[str, ...] = ()
+    """Further labels that distinguish values of one object."""
     is_forecast: bool = False
+    """The metric has the value that is expected, if that is higher."""
 
     @property
     def metric(self) -> str:
@@ -143,15 +140,12 @@ class SeriesUse:
 
 @dataclass(frozen=True, slots=True)
 class LabelMeanings:
-    """The resources that a rule maps the labels of some series to, as discovery has them now.
-
-    Attributes:
-        by_label: the labels that the rule maps to resources.
-        namespace_label: the rule's label for namespaces, whether or not a series has it; "" if none.
-    """
+    """The resources that a rule maps the labels of some series to, as discovery has them now."""
 
     by_label: Mapping[str, LabelMeaning]
+    """The labels that the rule maps to resources."""
     namespace_label: str
+    """The rule's label for namespaces, whether or not a series has it; "" if none."""
 
 
 def with_forecasts(rule: AnyRule, sources: Iterable[_S]) -> tuple[_S, ...]:

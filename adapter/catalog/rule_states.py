@@ -96,27 +96,24 @@ NOT_LISTED = Problem(Reason.PENDING, "its series are not listed yet")
 
 
 class RuleState(msgspec.Struct, frozen=True, gc=False):
-    """A rule, and its metrics.
-
-    Attributes:
-        rule: the rule.
-        sources: its metrics, in the order of its series; those of the last list that succeeded.
-        problem: what is wrong; None: nothing is.
-        made: the number of its metrics, also while there is no room for them, and `sources` is empty.
-        series: the series, of a rule of the file.
-        labels: all labels of `series`.
-        meanings: the resources that they name; None if the rule does not need them.
-        listed_at: when a rule of the file was last listed with success, in seconds since the epoch; None: not yet.
-    """
+    """A rule, and its metrics."""
 
     rule: AnyRule
+    """The rule."""
     sources: tuple[Source, ...] = ()
+    """Its metrics, in the order of its series; those of the last list that succeeded."""
     problem: Problem | None = None
+    """What is wrong; None: nothing is."""
     made: int = 0
+    """The number of its metrics, also while there is no room for them, and `sources` is empty."""
     series: tuple[Series, ...] = ()
+    """The series, of a rule of the file."""
     labels: frozenset[str] = frozenset()
+    """All labels of `series`."""
     meanings: LabelMeanings | None = None
+    """The resources that they name; None if the rule does not need them."""
     listed_at: float | None = None
+    """When a rule of the file was last listed with success, in seconds since the epoch; None: not yet."""
 
     @property
     def failure(self) -> str:

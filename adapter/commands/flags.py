@@ -40,19 +40,16 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAccess:
-    """Prometheus, and the source of credentials for it.
-
-    Attributes:
-        options: the server, and how queries are sent to it.
-        in_cluster: authenticate with the pod's service account.
-        kubeconfig: authenticate with the current context of this kubeconfig.
-        response_memory: bytes that all long responses together may take while they are read.
-    """
+    """Prometheus, and the source of credentials for it."""
 
     options: PrometheusOptions
+    """The server, and how queries are sent to it."""
     in_cluster: bool = False
+    """Authenticate with the pod's service account."""
     kubeconfig: Path | None = None
+    """Authenticate with the current context of this kubeconfig."""
     response_memory: int = DEFAULT_BYTES
+    """Bytes that all long responses together may take while they are read."""
 
     async def authorized(self, *, service_account: Path = _SERVICE_ACCOUNT) -> PrometheusOptions:
         """Return the options with the cluster's credentials, for a Prometheus behind a proxy that accepts them.
@@ -84,19 +81,16 @@ class PrometheusAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogOptions:
-    """Which metrics are available. All in seconds.
-
-    Attributes:
-        relist_interval: between two lists of the series.
-        max_age: a series is available if it has a sample within this period.
-        freshness: how long results of queries are cached; 0 disables the cache.
-        slow_query_seconds: how long the requests of a namespace may wait for slow queries, per second; 0: no limit.
-    """
+    """Which metrics are available. All in seconds."""
 
     relist_interval: float
+    """Between two lists of the series."""
     max_age: float
+    """A series is available if it has a sample within this period."""
     freshness: float = 0.0
+    """How long results of queries are cached; 0 disables the cache."""
     slow_query_seconds: float = 1.0
+    """How long the requests of a namespace may wait for slow queries, per second; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +111,7 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `serve`.
-
-    Attributes:
-        debug_endpoints: "local" or "off", see `debug_flag`.
-        ui_address: None for no pages.
-        prometheus_external_url: the URL to which the pages link queries; None for no links.
-        flags: those that are given.
-    """
+    """The options of `serve`."""
 
     config: Path
     prometheus: PrometheusAccess
@@ -134,10 +121,14 @@ class ServeOptions:
     auth: AuthOptions
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     debug_endpoints: str = "local"
+    """Either "local" or "off", see `debug_flag`."""
     ui_address: UIAddress | None = None
+    """None for no pages."""
     prometheus_external_url: str | None = None
+    """The URL to which the pages link queries; None for no links."""
     settings: Settings = DEFAULTS
     flags: Flags = field(default_factory=dict)
+    """Those that are given."""
 
 
 def _header(text: str) -> tuple[str, str]:

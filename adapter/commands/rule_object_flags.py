@@ -19,19 +19,16 @@ _OWN_NAMESPACE = "milliscale"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleObjectOptions:
-    """The objects that have rules, and what those of namespaces may do.
-
-    Attributes:
-        metric_rules: read MetricRules and ClusterMetricRules.
-        config_maps: read ConfigMaps with the label milliscale.io/rules.
-        hpa_annotations: read annotations of HorizontalPodAutoscalers.
-        tenancy: what rules of namespaces may do.
-    """
+    """The objects that have rules, and what those of namespaces may do."""
 
     metric_rules: bool = False
+    """Read MetricRules and ClusterMetricRules."""
     config_maps: bool = False
+    """Read ConfigMaps with the label milliscale.io/rules."""
     hpa_annotations: bool = False
+    """Read annotations of HorizontalPodAutoscalers."""
     tenancy: Tenancy = field(default_factory=Tenancy)
+    """What rules of namespaces may do."""
 
     def sources(self, prometheus_url: str) -> tuple[ObjectSource, ...]:
         """Return the kinds of objects to read; `prometheus_url` is --prometheus-url."""

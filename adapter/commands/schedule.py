@@ -26,23 +26,20 @@ _MAX_CHANGES = 10_000
 
 
 class Course(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a schedule does in a period, as `-o json` prints it.
-
-    Attributes:
-        rule: where it is: externalRules[0], or the object.
-        metric: its metric.
-        timezone: its time zone.
-        start: the beginning of the period.
-        value: the value at the beginning, a quantity.
-        changes: the changes after it, with times in the time zone.
-    """
+    """What a schedule does in a period, as `-o json` prints it."""
 
     rule: str
+    """Where it is: externalRules[0], or the object."""
     metric: str
+    """Its metric."""
     timezone: str
+    """Its time zone."""
     start: datetime
+    """The beginning of the period."""
     value: str
+    """The value at the beginning, a quantity."""
     changes: tuple[PlannedChange, ...]
+    """The changes after it, with times in the time zone."""
 
 
 class PlannedChange(msgspec.Struct, frozen=True):

@@ -15,19 +15,16 @@ from kube.serving.options import ServerLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """The HTTPS server.
-
-    Attributes:
-        bind_address: the address to listen on; 0.0.0.0, :: and "" are all addresses of both families.
-        port: the port; 0 is any free one.
-        limits: on connections and requests.
-        shutdown_delay: seconds that requests are still served after SIGTERM.
-    """
+    """The HTTPS server."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
+    """The address to listen on; 0.0.0.0, :: and "" are all addresses of both families."""
     port: int = 6443
+    """The port; 0 is any free one."""
     limits: ServerLimits = field(default_factory=ServerLimits)
+    """On connections and requests."""
     shutdown_delay: float = 0.0
+    """Seconds that requests are still served after SIGTERM."""
 
 
 _DEFAULTS = ServingOptions()

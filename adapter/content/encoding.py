@@ -55,21 +55,18 @@ _ACCEPTS = 256
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An encoded document.
-
-    Attributes:
-        body: its bytes.
-        content_type: its media type.
-        tag: its entity tag; "" for none.
-        gzip: the compressed bytes, if it is long and cached; None: it is compressed when it is sent.
-        headers: further headers; they replace the common ones of the same names.
-    """
+    """An encoded document."""
 
     body: bytes
+    """Its bytes."""
     content_type: str
+    """Its media type."""
     tag: str = ""
+    """Its entity tag; "" for none."""
     gzip: bytes | None = None
+    """The compressed bytes, if it is long and cached; None: it is compressed when it is sent."""
     headers: Mapping[str, str] = MappingProxyType({})
+    """Further headers; they replace the common ones of the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +83,14 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """How a response is encoded.
-
-    Attributes:
-        media_type: of the response; None if the requested form, such as a Table, is not available.
-        pretty: indent JSON.
-        conversion: the requested form of the document; None: unchanged.
-    """
+    """How a response is encoded."""
 
     media_type: MediaType | None = MediaType.JSON
+    """The media type of the response; None if the requested form, such as a Table, is not available."""
     pretty: bool = False
+    """Indent JSON."""
     conversion: Conversion | None = None
+    """The requested form of the document; None: unchanged."""
 
     @classmethod
     def negotiate(

@@ -65,23 +65,20 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MetricValue(msgspec.Struct, kw_only=True):
-    """One item of a MetricValueList.
-
-    Attributes:
-        selector: the metric label selector of the request; None when it was empty.
-        timestamp: when the value was sampled, in seconds since the epoch.
-        window_seconds: the time over which it was measured, or None if unknown.
-        encoded: the item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
-            refreshed. The other attributes do not change.
-    """
+    """One item of a MetricValueList."""
 
     described_object: ObjectReference
     metric: str
     selector: LabelSelector | None
+    """The metric label selector of the request; None when it was empty."""
     timestamp: float
+    """When the value was sampled, in seconds since the epoch."""
     window_seconds: int | None
+    """The time over which it was measured, or None if unknown."""
     milli: int
     encoded: bytes = b""
+    """The item as protobuf of v1beta2, from its first encoding on. Requests share a value until its vector is
+    refreshed. The other attributes do not change."""
 
 
 class ExternalMetricValue(msgspec.Struct, kw_only=True):
@@ -116,22 +113,20 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectUsage:
-    """The usage of a pod, or of a node.
-
-    Attributes:
-        namespace: of a pod; "" for a node.
-        name, labels: of the object.
-        timestamp: of the oldest sample, in seconds since the epoch.
-        window_seconds: the window of the rates.
-        containers: of a pod, sorted by name; a node has one without a name.
-    """
+    """The usage of a pod, or of a node."""
 
     namespace: str = ""
+    """The namespace of a pod; "" for a node."""
     name: str
+    """The name of the object."""
     labels: Mapping[str, str]
+    """The labels of the object."""
     timestamp: float
+    """The timestamp of the oldest sample, in seconds since the epoch."""
     window_seconds: float
+    """The window of the rates."""
     containers: tuple[ContainerUsage, ...]
+    """The containers of a pod, sorted by name; a node has one without a name."""
 
     @property
     def usage(self) -> Usage:

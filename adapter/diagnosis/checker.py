@@ -46,21 +46,18 @@ class CheckError(Exception):
 
 @dataclass(slots=True)
 class QueryRecord:
-    """Passes the requests of one check on, and records their results; leaves out series beyond the limit.
-
-    Attributes:
-        prometheus: the servers.
-        names: how many names of series the last list had, with those beyond the limit.
-        samples: how many samples the result of the last query had.
-        seconds: the duration of that query.
-        error: the last error.
-    """
+    """Passes the requests of one check on, and records their results; leaves out series beyond the limit."""
 
     prometheus: Prometheus
+    """The servers."""
     names: int | None = None
+    """How many names of series the last list had, with those beyond the limit."""
     samples: int | None = None
+    """How many samples the result of the last query had."""
     seconds: float | None = None
+    """The duration of that query."""
     error: PrometheusError | None = None
+    """The last error."""
 
     async def series(
         self, selector: str, *, start: float, end: float, destination: Destination = DEFAULT_DESTINATION

@@ -31,25 +31,21 @@ class NoForecastError(Exception):
 
 
 class ForecastReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The forecast of a metric, as `-o json` prints it.
-
-    Attributes:
-        metric, rule, of: what it is of.
-        timezone: that of the times.
-        sentence: what is expected now, and why; "" if nothing is.
-        reason: why nothing is expected; "" if something is.
-        gate: None: there is no model.
-        hours: the next 24 hours.
-    """
+    """The forecast of a metric, as `-o json` prints it."""
 
     metric: str
     rule: str
     of: str
     timezone: str
+    """That of the times."""
     sentence: str = ""
+    """What is expected now, and why; "" if nothing is."""
     reason: str = ""
+    """Why nothing is expected; "" if something is."""
     gate: Judgement | None = None
+    """None: there is no model."""
     hours: tuple[Hour, ...] = ()
+    """The next 24 hours."""
 
 
 def forecast_source(catalog: Catalog, name: str) -> Source:

@@ -25,22 +25,19 @@ class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Finding(_Json, frozen=True):
-    """A mistake, or a possible one.
-
-    Attributes:
-        severity: error, warning or advice.
-        code: the kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them.
-        where: the path in the rules file, such as "rules[2].seriesFilters[0].is"; for objects, the object and the path
-            in it: "MetricRule shop/queue: spec.query".
-        message: what is wrong, and what to change.
-        about: the rule's seriesQuery, or the metric of a short rule; "" outside of rules.
-    """
+    """A mistake, or a possible one."""
 
     severity: Severity
+    """Error, warning or advice."""
     code: str
+    """The kind of finding, for tools, such as "overlap"; docs/rules-check.md lists them."""
     where: str
+    """The path in the rules file, such as "rules[2].seriesFilters[0].is"; for objects, the object and the path in it:
+    "MetricRule shop/queue: spec.query"."""
     message: str
+    """What is wrong, and what to change."""
     about: str = ""
+    """The rule's seriesQuery, or the metric of a short rule; "" outside of rules."""
 
     @property
     def rule(self) -> str:
@@ -73,38 +70,32 @@ def advice(code: str, where: str, message: str) -> Finding:
 
 
 class MetricReport(_Json, frozen=True):
-    """A metric of a rule.
-
-    Attributes:
-        metric: such as "pods/packets_per_second"; for external metrics the name alone.
-        series: the name of the series, "" for a short rule.
-        hidden_by: the later rule that makes the same metric and takes precedence, or "".
-        merges: requests for different objects can share one query.
-        example: its value for an example object; None if it was not requested.
-    """
+    """A metric of a rule."""
 
     metric: str
+    """Such as "pods/packets_per_second"; for external metrics the name alone."""
     series: str
+    """The name of the series, "" for a short rule."""
     hidden_by: str = ""
+    """The later rule that makes the same metric and takes precedence, or ""."""
     merges: bool = False
+    """Requests for different objects can share one query."""
     example: Example | None = None
+    """Its value for an example object; None if it was not requested."""
 
 
 class SeriesReport(_Json, frozen=True):
-    """A series that a rule's seriesQuery finds, with its metric's name in the API, or the key that excludes it.
-
-    Attributes:
-        labels: {label: resource}, for labels that map to resources of the cluster.
-        unknown: {label: resource}, for labels that map to resources that the cluster does not have.
-        other_labels: the labels that map to no resource.
-    """
+    """A series that a rule's seriesQuery finds, with its metric's name in the API, or the key that excludes it."""
 
     name: str
     left_out_by: str = ""
     metric: str = ""
     labels: dict[str, str] = {}
+    """{label: resource}, for labels that map to resources of the cluster."""
     unknown: dict[str, str] = {}
+    """{label: resource}, for labels that map to resources that the cluster does not have."""
     other_labels: tuple[str, ...] = ()
+    """The labels that map to no resource."""
 
 
 class RuleReport(_Json, frozen=True):
@@ -122,21 +113,18 @@ class RuleReport(_Json, frozen=True):
 
 
 class ObjectReport(_Json, frozen=True):
-    """An object with rules, such as a MetricRule.
-
-    Attributes:
-        kind, namespace, name: the object; the namespace of a cluster-scoped one is "".
-        reason: "Ready" if its metrics are served, else why not, in one word; docs/metric-rules.md lists them.
-        message: the reason in a sentence; "" for Ready.
-        metrics: the names of its metrics.
-    """
+    """An object with rules, such as a MetricRule."""
 
     kind: str
     namespace: str
+    """Its namespace; "" for a cluster-scoped one."""
     name: str
     reason: str
+    """The word "Ready" if its metrics are served, else why not; docs/metric-rules.md lists them."""
     message: str = ""
+    """The reason in a sentence; "" for Ready."""
     metrics: tuple[str, ...] = ()
+    """The names of its metrics."""
 
 
 class Report(_Json, frozen=True):

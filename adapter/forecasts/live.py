@@ -38,19 +38,16 @@ _MISSING_MINUTES: Final = 10
 
 
 class Hour(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """An hour of the next day; values are the highest of the hour, None if none is known.
-
-    Attributes:
-        start: when it begins, in the model's time zone.
-        days: the values of the last days at this time, those of yesterday last.
-        usual: the median of the last 7 days, by the minute.
-        expected: what the forecast would be if the load were the usual one until then.
-    """
+    """An hour of the next day; values are the highest of the hour, None if none is known."""
 
     start: datetime
+    """When it begins, in the model's time zone."""
     days: tuple[float | None, ...]
+    """The values of the last days at this time, those of yesterday last."""
     usual: float | None
+    """The median of the last 7 days, by the minute."""
     expected: float | None
+    """What the forecast would be if the load were the usual one until then."""
 
 
 class LiveForecast:

@@ -78,19 +78,16 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ForecastKey:
-    """What a forecast is of.
-
-    Attributes:
-        rule: the rule's key.
-        metric: the metric's name.
-        namespace: of the request; "" if the metric is the same for all.
-        of: the object or the selector; "" for neither.
-    """
+    """What a forecast is of."""
 
     rule: str
+    """The rule's key."""
     metric: str
+    """The metric's name."""
     namespace: str
+    """The namespace of the request; "" if the metric is the same for all."""
     of: str
+    """The object or the selector; "" for neither."""
 
     def __str__(self) -> str:
         return f"{self.metric}{f' in {self.namespace}' * bool(self.namespace)}{f' ({self.of})' * bool(self.of)}"
@@ -106,46 +103,44 @@ class ForecastKey:
 
 @dataclass(slots=True, eq=False)
 class Forecast:
-    """The forecast of one metric.
-
-    Attributes:
-        key: what it is of.
-        definition: the rule. With another one, the forecast begins again.
-        options: the rule's.
-        read: reads the past.
-        owner: the namespace whose share it is in: that of the first request, also where all get the same values.
-        state: whether it is served.
-        reason: why not, as a clause; "" if it is.
-        live: model and minutes; None before the history has been read.
-        judgement: what the gate says; None without a model.
-        expectation: the newest one; None: there is none now.
-        requested: when it was last requested, in seconds since the epoch.
-        due: when the new part of its history is read.
-        read_until, fitted_until: how far its history was read, and fitted; 0: not at all.
-        unread: why the history could not be read the last time; "" if it could.
-        failure: why there is no model; "": there is one, or none was fitted yet.
-        backoff: between two reads after failures.
-        logged: when each state was logged.
-    """
+    """The forecast of one metric."""
 
     key: ForecastKey
+    """What it is of."""
     definition: Hashable
+    """The rule. With another one, the forecast begins again."""
     options: ForecastOptions
+    """The rule's."""
     read: ReadHistory
+    """Reads the past."""
     owner: str
+    """The namespace whose share it is in: that of the first request, also where all get the same values."""
     state: State = State.LOADING
+    """Whether it is served."""
     reason: str = ""
+    """Why not, as a clause; "" if it is."""
     live: LiveForecast | None = None
+    """Model and minutes; None before the history has been read."""
     judgement: Judgement | None = None
+    """What the gate says; None without a model."""
     expectation: Expectation | None = None
+    """The newest one; None: there is none now."""
     requested: float = 0.0
+    """When it was last requested, in seconds since the epoch."""
     due: float = 0.0
+    """When the new part of its history is read."""
     read_until: int = 0
+    """How far its history was read; 0: not at all."""
     fitted_until: int = 0
+    """How far its history was fitted; 0: not at all."""
     unread: str = ""
+    """Why the history could not be read the last time; "" if it could."""
     failure: str = ""
+    """Why there is no model; "": there is one, or none was fitted yet."""
     backoff: Backoff = field(default_factory=lambda: Backoff(_MINUTE, 3600.0))
+    """Between two reads after failures."""
     logged: dict[State, float] = field(default_factory=dict)
+    """When each state was logged."""
 
     @property
     def problem(self) -> tuple[State, str] | None:

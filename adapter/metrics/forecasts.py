@@ -24,15 +24,12 @@ def forecast_key(query: MetricQuery, of: str) -> ForecastKey:
 
 @dataclass(frozen=True, slots=True)
 class ForecastValues:
-    """Replaces values by forecasts.
-
-    Attributes:
-        forecasts: the forecasts.
-        prometheus: has the history.
-    """
+    """Replaces values by forecasts."""
 
     forecasts: Forecasts
+    """The forecasts."""
     prometheus: PrometheusServers
+    """Has the history."""
 
     def apply(self, query: MetricQuery, values: list[_V], *, of: str, of_pods: bool = False) -> list[_V]:
         """Return the values to serve; the plain ones on any doubt.

@@ -13,27 +13,24 @@ ALL_OBJECTS = "*"
 
 
 class CustomMetricRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a custom metric of one object, or of all that a selector matches.
-
-    Attributes:
-        resource: plural or singular; "namespaces" for a metric of a namespace itself.
-        group: the resource's API group; "" also finds resources that only another group has.
-        namespace: the objects' namespace; "" for cluster-scoped objects, namespaces among them.
-        name: the object's name, or ALL_OBJECTS.
-        metric: the metric's name.
-        selector: selects the objects; used with ALL_OBJECTS only.
-        metric_selector: selects the metric's series.
-        deadline: when the response is due, by the event loop's clock.
-    """
+    """A request for a custom metric of one object, or of all that a selector matches."""
 
     resource: str
+    """Plural or singular; "namespaces" for a metric of a namespace itself."""
     group: str
+    """The resource's API group; "" also finds resources that only another group has."""
     namespace: str
+    """The objects' namespace; "" for cluster-scoped objects, namespaces among them."""
     name: str
+    """The object's name, or ALL_OBJECTS."""
     metric: str
+    """The metric's name."""
     selector: LabelSelector = EVERYTHING
+    """Selects the objects; used with ALL_OBJECTS only."""
     metric_selector: LabelSelector = EVERYTHING
+    """Selects the metric's series."""
     deadline: float = math.inf
+    """When the response is due, by the event loop's clock."""
 
 
 class ExternalMetricRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,21 +71,18 @@ class Pause(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """The requests that one coalesced query of a rule can serve.
-
-    Attributes:
-        rule: the rule.
-        query: the coalesced query, made when it is first needed; None if there can be none.
-        is_made: it has been made.
-        paused: why requests are sent alone for a while, or None.
-        logged: the reasons that were logged.
-    """
+    """The requests that one coalesced query of a rule can serve."""
 
     rule: Rule
+    """The rule."""
     query: CoalescedQuery | None = None
+    """The coalesced query, made when it is first needed; None if there can be none."""
     is_made: bool = False
+    """It has been made."""
     paused: Pause | None = None
+    """Why requests are sent alone for a while, or None."""
     logged: set[Pause] = field(default_factory=set)
+    """The reasons that were logged."""
     _paused_until: float = -math.inf
     # Of this minute: two different requests (their hashes), the requests that results served, the seconds of queries.
     _since: float = -math.inf

@@ -184,22 +184,19 @@ def _matcher(requirement: Requirement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The queries for a request, and the selection of samples from their results.
-
-    Attributes:
-        queries: PromQL; the results belong together.
-        labels: the labels that a sample must have, with their values.
-        selector: selects samples by their labels.
-        value_labels: the first value gets these labels before the selection, and there are no others; None: all values
-            with their own labels.
-        too_long: the query exceeds the server's limit and cannot be split.
-    """
+    """The queries for a request, and the selection of samples from their results."""
 
     queries: tuple[str, ...]
+    """PromQL; the results belong together."""
     labels: tuple[tuple[str, str], ...] = ()
+    """The labels that a sample must have, with their values."""
     selector: LabelSelector = EVERYTHING
+    """Selects samples by their labels."""
     value_labels: tuple[tuple[str, str], ...] | None = None
+    """The first value gets these labels before the selection, and there are no others; None: all values with their own
+    labels."""
     too_long: bool = False
+    """The query exceeds the server's limit and cannot be split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +208,18 @@ class CoalescedQuery:
 
 
 class ObjectsQuery(msgspec.Struct, frozen=True):
-    """A metric of some objects.
-
-    Attributes:
-        source: where the metric comes from.
-        namespace: the objects' namespace; "" for cluster-scoped objects.
-        names: the objects' names, at least one.
-        all_objects: True if `names` are all objects of the namespace.
-        selector: selects the metric's series.
-    """
+    """A metric of some objects."""
 
     source: CustomSource
+    """Where the metric comes from."""
     namespace: str
+    """The objects' namespace; "" for cluster-scoped objects."""
     names: list[str]
+    """The objects' names, at least one."""
     all_objects: bool
+    """True if `names` are all objects of the namespace."""
     selector: LabelSelector
+    """Selects the metric's series."""
 
     @property
     def group(self) -> Hashable:

@@ -29,16 +29,6 @@ _OWN_PARAMETERS: Final = frozenset({"query", "time", "timeout", "match[]", "star
 class PrometheusOptions(ServerAccess):
     """One Prometheus; see ServerAccess for the rest.
 
-    Attributes:
-        name: the server's name in the adapter's own metrics.
-        verb: GET or POST; with POST queries are in the body, and long ones always are.
-        query_timeout: timeout of an instant query, in seconds; None: that of the settings.
-        connections: the maximum of queries in flight.
-        max_query_bytes: longer queries are split, if possible.
-        tenants: the rules of namespaces may use this server, too; they can always use that of --prometheus-url.
-        partial_responses: "fail" or "allow" those that lack the samples of a part of the server that failed.
-        query_parameters: added to the URL of every request, such as ("partial_response", "false").
-
     Raises:
         PrometheusConfigError: two options exclude each other, or one is invalid.
     """
@@ -48,13 +38,21 @@ class PrometheusOptions(ServerAccess):
     error: ClassVar[type[PrometheusConfigError]] = PrometheusConfigError
 
     name: str = DEFAULT_SERVER
+    """The server's name in the adapter's own metrics."""
     verb: str = "GET"
+    """GET or POST; with POST queries are in the body, and long ones always are."""
     query_timeout: float | None = None
+    """Timeout of an instant query, in seconds; None: that of the settings."""
     connections: int = DEFAULT_CONNECTIONS
+    """The maximum of queries in flight."""
     max_query_bytes: int = MAX_QUERY_BYTES
+    """Longer queries are split, if possible."""
     tenants: bool = False
+    """The rules of namespaces may use this server, too; they can always use that of --prometheus-url."""
     partial_responses: PartialResponses = "fail"
+    """Whether to "fail" or "allow" those that lack the samples of a part of the server that failed."""
     query_parameters: tuple[tuple[str, str], ...] = ()
+    """Added to the URL of every request, such as ("partial_response", "false")."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -78,33 +76,27 @@ class PrometheusOptions(ServerAccess):
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """The namespace that a query is made for, and what it may do.
-
-    Attributes:
-        namespace: the namespace; "" for the rules file, which may do everything.
-        label: the label that every selector of the query gets, with the namespace as its value; "" for none.
-        query_seconds: the longest that a query or a list of series may take.
-        max_samples: the most samples that a result may have, and the most series that a list may have.
-    """
+    """The namespace that a query is made for, and what it may do."""
 
     namespace: str
+    """The namespace; "" for the rules file, which may do everything."""
     label: str = ""
+    """The label that every selector of the query gets, with the namespace as its value; "" for none."""
     query_seconds: float = math.inf
+    """The longest that a query or a list of series may take."""
     max_samples: float = math.inf
+    """The most samples that a result may have, and the most series that a list may have."""
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """The server of a rule's queries.
-
-    Attributes:
-        server: a server of the rules file, or None for the one of --prometheus-url.
-        headers: sent with this rule's requests; they replace the server's headers of the same names.
-        tenant: restricts the queries of a namespace's own rules.
-    """
+    """The server of a rule's queries."""
 
     server: PrometheusOptions | None = None
+    """A server of the rules file, or None for the one of --prometheus-url."""
     headers: tuple[tuple[str, str], ...] = ()
+    """Sent with this rule's requests; they replace the server's headers of the same names."""
     tenant: Tenant = Tenant(namespace="")
+    """Restricts the queries of a namespace's own rules."""
 
 
 DEFAULT_DESTINATION = Destination()

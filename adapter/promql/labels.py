@@ -48,15 +48,12 @@ _SEPARABLE_FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels that the series of a result can have.
-
-    Attributes:
-        names: the possible labels; with `others`, the impossible ones.
-        others: all labels except `names` are possible.
-    """
+    """Labels that the series of a result can have."""
 
     names: frozenset[str] = frozenset()
+    """The possible labels; with `others`, the impossible ones."""
     others: bool = False
+    """All labels except `names` are possible."""
 
     def can_have(self, label: str) -> bool:
         """Return True if a series can have this label."""

@@ -15,39 +15,33 @@ from adapter.rules.objects import RuleObject, Tenancy
 
 
 class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
-    """An object with rules, and what became of them.
-
-    Attributes:
-        object: the object.
-        reason: READY: all its metrics are served. CONFLICT: another rule makes one of them.
-        message: the reason in words; "" for READY.
-        metrics: the names of its metrics, in the order of its rules, without repetitions.
-    """
+    """An object with rules, and what became of them."""
 
     object: RuleObject
+    """The object."""
     reason: Reason
+    """READY: all its metrics are served. CONFLICT: another rule makes one of them."""
     message: str = ""
+    """The reason in words; "" for READY."""
     metrics: tuple[str, ...] = ()
+    """The names of its metrics, in the order of its rules, without repetitions."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """An object, and the metrics of its rules.
-
-    Attributes:
-        object: the object; without its rules if they are too many.
-        identity: the path of its collection, namespace and name, see ObjectId.
-        number: the number of its rules.
-        rules: its rules by their keys.
-        excess: why there is no room for it: TOO_MANY_RULES, TOO_MANY_METRICS; PENDING: it is being read again. None:
-            there is.
-    """
+    """An object, and the metrics of its rules."""
 
     object: RuleObject
+    """The object; without its rules if they are too many."""
     identity: tuple[str, tuple[str, str]]
+    """The path of its collection, namespace and name, see ObjectId."""
     number: int
+    """The number of its rules."""
     rules: dict[str, RuleState] = field(default_factory=dict)
+    """Its rules by their keys."""
     excess: Reason | None = None
+    """Why there is no room for it: TOO_MANY_RULES, TOO_MANY_METRICS; PENDING: it is being read again. None: there
+    is."""
 
     @property
     def made(self) -> int:

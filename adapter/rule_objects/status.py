@@ -30,30 +30,27 @@ _SHORT_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is known about a rule object.
-
-    Attributes:
-        ready: True, False, or None if it is not known.
-        reason: a word in CamelCase, as docs/metric-rules.md lists them.
-        message: a sentence for people.
-        metrics: the names of its metrics, sorted.
-        series: how many names of series it finds; for the short form, how many samples its query's result has. None if
-            that is not known.
-        value: an example value, as a quantity; "" for none.
-        query_seconds: the duration of the last query; None if there was none.
-        forecast: whether forecasts are served, or why not; "" for a rule without `forecast`.
-        forecast_settled: False if that probably changes soon.
-    """
+    """What is known about a rule object."""
 
     ready: bool | None
+    """True, False, or None if it is not known."""
     reason: str
+    """A word in CamelCase, as docs/metric-rules.md lists them."""
     message: str
+    """A sentence for people."""
     metrics: tuple[str, ...] = ()
+    """The names of its metrics, sorted."""
     series: int | None = None
+    """How many names of series it finds; for the short form, how many samples its query's result has. None if that is
+    not known."""
     value: str = ""
+    """An example value, as a quantity; "" for none."""
     query_seconds: float | None = None
+    """The duration of the last query; None if there was none."""
     forecast: str = ""
+    """Whether forecasts are served, or why not; "" for a rule without `forecast`."""
     forecast_settled: bool = True
+    """False if that probably changes soon."""
 
     @property
     def settled(self) -> bool:

@@ -50,25 +50,22 @@ ObjectId = tuple[str, Key]
 
 @dataclass(frozen=True, slots=True)
 class ObjectSource:
-    """A kind of objects that have rules.
-
-    Attributes:
-        kind: the kind.
-        path: the collection's path.
-        fields: the top-level fields that are stored; `spec` for most kinds.
-        read: returns the rules of an object, see adapter.rules.objects.read_object; most objects are one RuleObject.
-        label_selector: only these objects are read.
-        annotations: keep the annotations, too.
-        part: returns the part of an object's JSON that matters, in the same form; None to ignore the object.
-    """
+    """A kind of objects that have rules."""
 
     kind: str
+    """The kind."""
     path: str
+    """The collection's path."""
     fields: tuple[str, ...]
+    """The top-level fields that are stored; `spec` for most kinds."""
     read: Callable[[Mapping[str, Any], Servers, Tenancy], Sequence[RuleObject]]
+    """Returns the rules of an object, see adapter.rules.objects.read_object; most objects are one RuleObject."""
     label_selector: str = ""
+    """Only these objects are read."""
     annotations: bool = False
+    """Keep the annotations, too."""
     part: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda item: item
+    """Returns the part of an object's JSON that matters, in the same form; None to ignore the object."""
 
     def view(self, item: Mapping[str, Any], *, has_room: bool = True) -> bytes | None:
         """Return the JSON to store of an object, which may be anything; over the limit, only what identifies it.

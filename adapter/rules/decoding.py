@@ -26,19 +26,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file or an object, with its name for messages.
-
-    Attributes:
-        source: the file or object.
-        path: the keys down to the part, such as "rules[2]".
-        about: identifies the rule without its index, such as "seriesQuery: up".
-        own_names: this source's names of keys that have other ones in a rules file.
-    """
+    """A part of a file or an object, with its name for messages."""
 
     source: str
+    """The file or object."""
     path: str = ""
+    """The keys down to the part, such as "rules[2]"."""
     about: str = ""
+    """Identifies the rule without its index, such as "seriesQuery: up"."""
     own_names: Mapping[str, str] = field(default_factory=dict)
+    """This source's names of keys that have other ones in a rules file."""
 
     def error(self, why: object, *, key: str = "") -> RulesError:
         """Return an error about this part, or about a key in it."""

@@ -63,63 +63,54 @@ class Merge(enum.Enum):
 
 
 class _Queries(Section, frozen=True, kw_only=True):
-    """Where queries go.
-
-    Attributes:
-        prometheus: the name of a server in `prometheusServers`; "" or "default" for that of --prometheus-url.
-        headers: sent with the queries.
-        destination: that server, with the headers.
-    """
+    """Where queries go."""
 
     prometheus: str = ""
+    """The name of a server in `prometheusServers`; "" or "default" for that of --prometheus-url."""
     headers: Headers = Headers()
+    """Sent with the queries."""
     destination: Destination = msgspec.field(name="<destination>", default=DEFAULT_DESTINATION)
+    """That server, with the headers."""
 
 
 class _MetricRule(_Queries, frozen=True, kw_only=True):
-    """The keys of both forms of rules.
-
-    Attributes:
-        key: where the rule is: "rules[2]" in the file, or the object's name, "MetricRule shop/queue".
-        external: its metrics are those of external.metrics.k8s.io.
-        namespace: the only namespace that it serves; "" for all.
-        nan: how to treat a value that is not a number; None: not set in the file, which means zero.
-        inf: how to treat an infinity, or a number that no Quantity can hold.
-        empty: how to treat an object without a value; for external metrics, a result without values.
-        activation: when an external metric is 0; None for a custom metric.
-        forecast: the metric has the value that is expected, if that is higher; None: it has its own only.
-    """
+    """The keys of both forms of rules."""
 
     key: str = msgspec.field(name="<key>", default="")
+    """Where the rule is: "rules[2]" in the file, or the object's name, "MetricRule shop/queue"."""
     external: bool = msgspec.field(name="<external>", default=False)
+    """Its metrics are those of external.metrics.k8s.io."""
     namespace: str = msgspec.field(name="<namespace>", default="")
+    """The only namespace that it serves; "" for all."""
     nan: Policy | None = None
+    """How to treat a value that is not a number; None: not set in the file, which means zero."""
     inf: Policy = Policy.MISSING
+    """How to treat an infinity, or a number that no Quantity can hold."""
     empty: Policy = Policy.MISSING
+    """How to treat an object without a value; for external metrics, a result without values."""
     activation: Activation | None = None
+    """When an external metric is 0; None for a custom metric."""
     forecast: Forecasting | None = None
+    """The metric has the value that is expected, if that is higher; None: it has its own only."""
 
 
 class Rule(_MetricRule, frozen=True, kw_only=True):
-    """A rule that finds its metrics among Prometheus' series.
-
-    Attributes:
-        series_query: the selector that finds its series, as Prometheus takes it in match[].
-        query: the template of the PromQL, with QUERY_FIELDS.
-        filters: the filters for the names of series, in addition to name.matches.
-        naming: how a series' name becomes a metric's.
-        resources: which labels name which resources.
-        max_age: how old a series may be, in seconds; None: --metrics-max-age.
-        merge: whether requests for different objects are coalesced into one query.
-    """
+    """A rule that finds its metrics among Prometheus' series."""
 
     series_query: RequiredText
+    """The selector that finds its series, as Prometheus takes it in match[]."""
     query: Template = msgspec.field(name="metricsQuery")
+    """The template of the PromQL, with QUERY_FIELDS."""
     filters: tuple[SeriesFilter, ...] = msgspec.field(name="seriesFilters", default=())
+    """The filters for the names of series, in addition to name.matches."""
     naming: MetricNaming = msgspec.field(name="name", default=MetricNaming())
+    """How a series' name becomes a metric's."""
     resources: ResourceNaming = ResourceNaming()
+    """Which labels name which resources."""
     max_age: Duration | None = None
+    """How old a series may be, in seconds; None: --metrics-max-age."""
     merge: Merge = Merge.AUTO
+    """Whether requests for different objects are coalesced into one query."""
 
     def __str__(self) -> str:
         return f"{self.key} ({shortened(self.series_query)})"
@@ -151,27 +142,24 @@ class Rule(_MetricRule, frozen=True, kw_only=True):
 
 
 class QueryRule(_MetricRule, frozen=True, kw_only=True):
-    """A rule of the short form: one metric, and one query that is sent unchanged; its result is filtered.
-
-    Attributes:
-        metric: the metric's name.
-        query: PromQL.
-        overrides: the labels of the result that name objects and namespaces.
-        resource: the resource of the metric's objects, as written in the file; None for an external metric.
-        resource_label: the label with the objects' names; "" for an external metric.
-        namespace_label: the label with the namespace; "" for cluster-scoped objects, and for external metrics with the
-            same values in all namespaces.
-        value_labels: the labels of the metric's only value, which is the first of the result; None: the metric has all
-            values of the result, with their labels.
-    """
+    """A rule of the short form: one metric, and one query that is sent unchanged; its result is filtered."""
 
     metric: RequiredText = msgspec.field(name="name")
+    """The metric's name."""
     query: RequiredText
+    """PromQL."""
     overrides: ShortOverrides = msgspec.field(name="resources", default=ShortOverrides())
+    """The labels of the result that name objects and namespaces."""
     resource: GroupResource | None = msgspec.field(name="<resource>", default=None)
+    """The resource of the metric's objects, as written in the file; None for an external metric."""
     resource_label: str = msgspec.field(name="<resourceLabel>", default="")
+    """The label with the objects' names; "" for an external metric."""
     namespace_label: str = msgspec.field(name="<namespaceLabel>", default="")
+    """The label with the namespace; "" for cluster-scoped objects, and for external metrics with the same values in all
+    namespaces."""
     value_labels: tuple[tuple[str, str], ...] | None = msgspec.field(name="<valueLabels>", default=None)
+    """The labels of the metric's only value, which is the first of the result; None: the metric has all values of the
+    result, with their labels."""
 
     def __str__(self) -> str:
         return f"{self.key} ({self.metric})"
@@ -185,15 +173,12 @@ class ScheduleSection(Section, frozen=True, kw_only=True):
 
 
 class ScheduleRule(_MetricRule, frozen=True, kw_only=True):
-    """An external metric whose value follows the clock; it has no query, and is the same in all namespaces.
-
-    Attributes:
-        metric: the metric's name.
-        schedule: its value at a time.
-    """
+    """An external metric whose value follows the clock; it has no query, and is the same in all namespaces."""
 
     metric: str
+    """The metric's name."""
     schedule: Schedule
+    """Its value at a time."""
 
     def __str__(self) -> str:
         return f"{self.key} ({self.metric})"
@@ -275,21 +260,18 @@ class FileSpec(Section, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOptions(ServerAccess):
-    """Address and credentials of another metrics adapter; see ServerAccess.
-
-    Attributes:
-        name: names it in messages; "" if it is the only one.
-        metrics: patterns for the names of its metrics, with *, ? and [...] as in a shell; empty for all names.
-        timeout: of a request, in seconds.
-    """
+    """Address and credentials of another metrics adapter; see ServerAccess."""
 
     what: ClassVar[str] = "the other adapter"
     one: ClassVar[str] = "another adapter"
     schemes: ClassVar[tuple[str, ...]] = ("https",)
 
     name: str = ""
+    """Names it in messages; "" if it is the only one."""
     metrics: tuple[str, ...] = ()
+    """Patterns for the names of its metrics, with *, ? and [...] as in a shell; empty for all names."""
     timeout: float = 10.0
+    """The timeout of a request, in seconds."""
 
     def __str__(self) -> str:
         """Name it in messages, without its address."""
@@ -302,27 +284,24 @@ class ForwardOptions(ServerAccess):
 
 @dataclass(frozen=True, slots=True)
 class RulesFile:
-    """A whole file. A section that is missing or empty means that its API is not served.
-
-    Attributes:
-        custom: `rules`; short rules come last, since the last rule that makes a metric wins.
-        external: `externalRules`, likewise.
-        resource: `resourceRules`.
-        forward: `forwardExternal`, in the order of the file.
-        digest: the SHA-256 of the text that it was read from, and of `other_files`.
-        prometheus_servers: `prometheusServers`, by name.
-        entries: the rules as they are written, by key: "rules[2]".
-        other_files: the files with holidays.
-    """
+    """A whole file. A section that is missing or empty means that its API is not served."""
 
     custom: tuple[AnyRule, ...] = ()
+    """`rules`; short rules come last, since the last rule that makes a metric wins."""
     external: tuple[AnyRule, ...] = ()
+    """`externalRules`, likewise."""
     resource: ResourceRules | None = None
+    """`resourceRules`."""
     forward: tuple[ForwardOptions, ...] = ()
+    """`forwardExternal`, in the order of the file."""
     digest: str = field(default="", compare=False)
+    """The SHA-256 of the text that it was read from, and of `other_files`."""
     prometheus_servers: Mapping[str, PrometheusOptions] = field(default_factory=dict, compare=False)
+    """`prometheusServers`, by name."""
     entries: Mapping[str, Mapping[str, object]] = field(default_factory=dict, compare=False)
+    """The rules as they are written, by key: "rules[2]"."""
     other_files: tuple[Path, ...] = field(default=(), compare=False)
+    """The files with holidays."""
 
     @property
     def all_rules(self) -> tuple[AnyRule, ...]:

@@ -63,15 +63,12 @@ class SeriesFilter(Section, frozen=True, kw_only=True):
 
 
 class MetricNaming(Section, frozen=True, kw_only=True):
-    """`name`: a series' name becomes a metric's name in the API.
-
-    Attributes:
-        matches: the pattern for the series' name; other series are excluded.
-        as_: the template of the metric's name; by default the only group, or else the whole match.
-    """
+    """`name`: a series' name becomes a metric's name in the API."""
 
     matches: GoRegex = ANY_SERIES
+    """The pattern for the series' name; other series are excluded."""
     as_: str = msgspec.field(name="as", default="")
+    """The template of the metric's name; by default the only group, or else the whole match."""
 
     def __post_init__(self) -> None:
         """Set the default of `as`, and raise ValueError if there is none."""
@@ -145,17 +142,14 @@ class LabelTemplate:
 
 
 class ResourceNaming(Section, frozen=True, kw_only=True):
-    """`resources`: overrides take precedence over the template, earlier overrides over later ones.
-
-    Attributes:
-        template: the general form, or None.
-        overrides: labels and the resources that they name, as written in the file.
-        namespaced: queries for external metrics select the namespace of the request.
-    """
+    """`resources`: overrides take precedence over the template, earlier overrides over later ones."""
 
     template: LabelTemplate | None = None
+    """The general form, or None."""
     overrides: Overrides = Overrides()
+    """Labels and the resources that they name, as written in the file."""
     namespaced: Boolean = Boolean(True)
+    """Queries for external metrics select the namespace of the request."""
 
 
 def _pattern(text: str) -> GoRegex:

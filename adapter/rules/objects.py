@@ -53,47 +53,41 @@ class ObjectName(msgspec.Struct, frozen=True, order=True):
 
 
 class RuleObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object with rules.
-
-    Attributes:
-        name: the object.
-        uid: its UID.
-        created: its creationTimestamp, as text: 2026-11-20T08:37:41Z.
-        generation: its metadata.generation; 0 for objects without one.
-        rules: its rules; none if it is invalid.
-        error: what is wrong, and what to change; "" if it is valid.
-        reason: the reason of the condition Ready for `error`; "" if it is valid.
-    """
+    """An object with rules."""
 
     name: ObjectName
+    """The object."""
     uid: str = ""
+    """Its UID."""
     created: str = ""
+    """Its creationTimestamp, as text: 2026-11-20T08:37:41Z."""
     generation: int = 0
+    """Its metadata.generation; 0 for objects without one."""
     rules: tuple[AnyRule, ...] = ()
+    """Its rules; none if it is invalid."""
     error: str = ""
+    """What is wrong, and what to change; "" if it is valid."""
     reason: str = ""
+    """The reason of the condition Ready for `error`; "" if it is valid."""
 
 
 class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules of namespaces may do.
-
-    Attributes:
-        label: the label that every selector of their queries gets, with the namespace as its value; "" for none.
-        query_seconds: the longest that a query may take.
-        max_samples: the most samples that a result may have.
-        max_rules: the most rules of a namespace.
-        max_metrics: the most metrics that the rules of a namespace make.
-        total_metrics: the most metrics that all objects make, those for all namespaces among them.
-        own_namespace: the adapter's namespace, whose ConfigMaps have rules for all namespaces.
-    """
+    """What rules of namespaces may do."""
 
     label: str = ""
+    """The label that every selector of their queries gets, with the namespace as its value; "" for none."""
     query_seconds: float = 10.0
+    """The longest that a query may take."""
     max_samples: int = 10_000
+    """The most samples that a result may have."""
     max_rules: int = 100
+    """The most rules of a namespace."""
     max_metrics: int = 1_000
+    """The most metrics that the rules of a namespace make."""
     total_metrics: int = 20_000
+    """The most metrics that all objects make, those for all namespaces among them."""
     own_namespace: str = ""
+    """The adapter's namespace, whose ConfigMaps have rules for all namespaces."""
 
     def tenant(self, namespace: str) -> Tenant:
         """Return the restrictions of a namespace's queries."""

@@ -22,79 +22,64 @@ _YEARS = range(1970, 2100)
 
 
 class WindowSpec(Section, frozen=True, kw_only=True):
-    """An entry of `windows`: from each match of a cron expression until the next match of the other.
-
-    Attributes:
-        start: minute, hour, day of month, month, day of week: `0 8 * * 1-5`.
-        end: likewise; not the same as `start`.
-        value: a number such as 12 or 2.5, at least 0.
-        ramp: how long the value rises before the start, and falls after the end, in seconds; at most a day.
-    """
+    """An entry of `windows`: from each match of a cron expression until the next match of the other."""
 
     start: RequiredText
+    """Minute, hour, day of month, month, day of week: `0 8 * * 1-5`."""
     end: RequiredText
+    """Likewise; not the same as `start`."""
     value: MilliValue
+    """A number such as 12 or 2.5, at least 0."""
     ramp: Duration | None = None
+    """How long the value rises before the start, and falls after the end, in seconds; at most a day."""
 
 
 class DateSpec(Section, frozen=True, kw_only=True):
-    """An entry of `dates`: a window that happens once.
-
-    Attributes:
-        from_: `2026-12-24T08:00` in the schedule's time zone, or with an offset: `2026-12-24T08:00+01:00`; or a day.
-        until: likewise, and not included.
-        value: as in WindowSpec.
-        ramp: as in WindowSpec.
-    """
+    """An entry of `dates`: a window that happens once."""
 
     from_: RequiredText = msgspec.field(name="from")
+    """`2026-12-24T08:00` in the schedule's time zone, or with an offset: `2026-12-24T08:00+01:00`; or a day."""
     until: RequiredText
+    """Likewise, and not included."""
     value: MilliValue
+    """As in WindowSpec."""
     ramp: Duration | None = None
+    """As in WindowSpec."""
 
 
 class HolidaysSpec(Section, frozen=True, kw_only=True):
-    """`holidays`: when windows do not hold. Either `file` or `calendar`.
-
-    Attributes:
-        file: an iCalendar file; only in the rules file, whose directory a relative path begins at.
-        calendar: the text of an iCalendar, at most 16 KiB.
-        value: the value on holidays; None for the default.
-    """
+    """`holidays`: when windows do not hold. Either `file` or `calendar`."""
 
     file: Path | None = None
+    """An iCalendar file; only in the rules file, whose directory a relative path begins at."""
     calendar: str = ""
+    """The text of an iCalendar, at most 16 KiB."""
     value: MilliValue | None = None
+    """The value on holidays; None for the default."""
 
 
 class ScheduleSpec(Section, frozen=True, kw_only=True):
-    """`schedule` of an external rule, and of a MetricRule.
-
-    Attributes:
-        timezone: a name of the IANA time zone database.
-        default: the value where no window and no date holds.
-        windows: at most 64.
-        dates: at most 64.
-        holidays: when windows do not hold.
-    """
+    """`schedule` of an external rule, and of a MetricRule."""
 
     timezone: RequiredText = "UTC"
+    """A name of the IANA time zone database."""
     default: MilliValue = MilliValue(0)
+    """The value where no window and no date holds."""
     windows: tuple[WindowSpec, ...] = ()
+    """At most 64."""
     dates: tuple[DateSpec, ...] = ()
+    """At most 64."""
     holidays: HolidaysSpec | None = None
+    """When windows do not hold."""
 
 
 class Activation(Section, frozen=True, kw_only=True):
-    """`activation` of an external rule with a query: each value below the threshold is 0.
-
-    Attributes:
-        threshold: more than 0, in milli-units.
-        for_: how long a value must have been below the threshold before it is 0, in seconds; None: not at all.
-    """
+    """`activation` of an external rule with a query: each value below the threshold is 0."""
 
     threshold: MilliValue
+    """More than 0, in milli-units."""
     for_: Duration | None = msgspec.field(name="for", default=None)
+    """How long a value must have been below the threshold before it is 0, in seconds; None: not at all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError, which msgspec reports with the path."""

@@ -86,19 +86,16 @@ class OneOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A value for some time.
-
-    Attributes:
-        when: the time.
-        milli: the value.
-        step: the length of a step of the ramp, in seconds; 0 without a ramp.
-        on_holidays: whether it holds on holidays.
-    """
+    """A value for some time."""
 
     when: Spans
+    """The time."""
     milli: int
+    """The value."""
     step: int = 0
+    """The length of a step of the ramp, in seconds; 0 without a ramp."""
     on_holidays: bool = False
+    """Whether it holds on holidays."""
 
     @property
     def margin(self) -> int:
@@ -150,21 +147,18 @@ class _Day:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A value that follows the clock.
-
-    Attributes:
-        zone: the time zone, in which people read its times.
-        default_milli: the value outside of all windows.
-        windows: windows that recur, and dates.
-        holidays: when windows do not hold.
-        holiday_milli: the value outside of all windows on holidays.
-    """
+    """A value that follows the clock."""
 
     zone: ZoneInfo
+    """The time zone, in which people read its times."""
     default_milli: int = 0
+    """The value outside of all windows."""
     windows: tuple[Window, ...] = ()
+    """Windows that recur, and dates."""
     holidays: Spans | None = None
+    """When windows do not hold."""
     holiday_milli: int = 0
+    """The value outside of all windows on holidays."""
     _days: dict[int, _Day] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def milli_at(self, now: float) -> int:

@@ -78,44 +78,38 @@ NOT_GUESSED = {"X-Content-Type-Options": "nosniff"}
 
 
 class RequestLine(msgspec.Struct, eq=False):
-    """The method and target of a request, parsed. It is cached and shared by requests.
-
-    Attributes:
-        method: the HTTP method.
-        target: the path and query.
-        info: the attributes for authorization.
-        is_public: no authentication is needed.
-        is_exempt: the limit on requests in flight does not apply: a busy process must pass its probes, and without
-            discovery the API server marks the whole API as unavailable.
-        timeout: the client's timeout in seconds, infinite if it has none.
-        timeout_error: what is wrong with the client's timeout, if anything.
-        length: of the raw target, in characters.
-        metric: the request for a metric; the router parses it at the first request.
-    """
+    """The method and target of a request, parsed. It is cached and shared by requests."""
 
     method: str
+    """The HTTP method."""
     target: Target
+    """The path and query."""
     info: RequestInfo
+    """The attributes for authorization."""
     is_public: bool
+    """No authentication is needed."""
     is_exempt: bool
+    """The limit on requests in flight does not apply: a busy process must pass its probes, and without discovery the
+    API server marks the whole API as unavailable."""
     timeout: float
+    """The client's timeout in seconds, infinite if it has none."""
     timeout_error: str | None
+    """What is wrong with the client's timeout, if anything."""
     length: int
+    """The length of the raw target, in characters."""
     metric: CustomMetricRequest | ExternalMetricRequest | None = None
+    """The request for a metric; the router parses it at the first request."""
 
 
 class Request(msgspec.Struct, eq=False):
-    """A request that has been authorized.
-
-    Attributes:
-        line: its method and target.
-        headers: its headers.
-        deadline: when the response is due, by the event loop's clock.
-    """
+    """A request that has been authorized."""
 
     line: RequestLine
+    """Its method and target."""
     headers: CIMultiDictProxy[str]
+    """Its headers."""
     deadline: float
+    """When the response is due, by the event loop's clock."""
 
     @property
     def target(self) -> Target:

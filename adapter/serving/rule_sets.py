@@ -57,43 +57,40 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The parts that all versions share.
-
-    Attributes:
-        settings: see Settings.
-        relist_interval: how often series are listed, in seconds.
-        freshness: the TTL of the vector cache, in seconds; 0: there is none.
-        listings: list the series.
-        prometheus: the Prometheus servers.
-        http: connections to another adapter.
-        mapper: the cluster's resources.
-        objects: the cluster's objects.
-        rule_objects: the objects of the cluster that have rules.
-        forecasts: the forecasts of metrics.
-        slow_queries: limits how long requests wait for slow queries.
-        telemetry: the adapter's own metrics.
-        health: the health endpoints.
-        port: the listener's port.
-        config_page: returns /debug/config.
-        prometheus_external_url: see ServeOptions.
-    """
+    """The parts that all versions share."""
 
     settings: Settings
+    """See Settings."""
     relist_interval: float
+    """How often series are listed, in seconds."""
     freshness: float
+    """The TTL of the vector cache, in seconds; 0: there is none."""
     listings: Listings
+    """List the series."""
     prometheus: PrometheusServers
+    """The Prometheus servers."""
     http: aiohttp.ClientSession
+    """Connections to another adapter."""
     mapper: RestMapper
+    """The cluster's resources."""
     objects: WatchedObjects
+    """The cluster's objects."""
     rule_objects: RuleObjects
+    """The objects of the cluster that have rules."""
     forecasts: Forecasts
+    """The forecasts of metrics."""
     slow_queries: SlowQueries
+    """Limits how long requests wait for slow queries."""
     telemetry: Telemetry
+    """The adapter's own metrics."""
     health: Health
+    """The health endpoints."""
     port: int
+    """The listener's port."""
     config_page: Callable[[], Awaitable[ConfigPage]] | None = None
+    """Returns /debug/config."""
     prometheus_external_url: str | None = None
+    """See ServeOptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,19 +31,16 @@ _FIELDS: Final = ("metric", "namespace", "name", "labelSelector", "metricLabelSe
 
 @dataclass(frozen=True, slots=True)
 class MetricForm:
-    """The form.
-
-    Attributes:
-        texts: what was entered in each field, by parameter.
-        target: the metric; None if there is none, or a field is wrong.
-        selection: the objects.
-        errors: what is wrong, by parameter.
-    """
+    """The form."""
 
     texts: Mapping[str, str]
+    """What was entered in each field, by parameter."""
     target: Target | None
+    """The metric; None if there is none, or a field is wrong."""
     selection: Selection
+    """The objects."""
     errors: Mapping[str, str]
+    """What is wrong, by parameter."""
 
     @classmethod
     def parse(cls, query: Query) -> MetricForm:

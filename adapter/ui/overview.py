@@ -33,31 +33,30 @@ _NO_ROWS: Final = '<tr id="no-rules" role="row"><td role="cell" colspan="6">No r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """A row of the table of rules.
-
-    Attributes:
-        rule: the rule.
-        title: the names of its first metrics; without any, its key.
-        about: the seriesQuery, or the metric of a short rule.
-        series, metrics: how many names of series it finds, and metrics it makes.
-        age: seconds since the last good list; None: there was none.
-        failure: why the last list failed; "" if it did not.
-        errors, warnings: findings of `check`.
-        paused: why requests are not coalesced for a while.
-        merged, alone, query_errors: see RuleTelemetry.
-    """
+    """A row of the table of rules."""
 
     rule: AnyRule
+    """The rule."""
     title: str
+    """The names of its first metrics; without any, its key."""
     about: str
+    """The seriesQuery, or the metric of a short rule."""
     series: int
+    """How many names of series it finds."""
     metrics: int
+    """How many metrics it makes."""
     age: int | None
+    """Seconds since the last good list; None: there was none."""
     failure: str
+    """Why the last list failed; "" if it did not."""
     errors: int
+    """How many errors `check` finds."""
     warnings: int
+    """How many warnings `check` finds."""
     paused: tuple[Pause, ...]
+    """Why requests are not coalesced for a while."""
     merged: float
+    """See RuleTelemetry, as of the two below."""
     alone: float
     query_errors: float
 

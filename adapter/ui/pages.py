@@ -53,24 +53,21 @@ _FINDINGS_SECONDS: Final = 1.0
 
 @dataclass(kw_only=True)
 class _Page(Page):
-    """A page that is read again every few seconds.
-
-    Attributes:
-        read: returns the view. Raises StatusError.
-        right: the path that the user must have the right to `get`.
-        seconds: between two updates.
-        authorizer: reviews access; None: on loopback.
-    """
+    """A page that is read again every few seconds."""
 
     template: str
     read: Callable[[], Awaitable[View]]
+    """Returns the view. Raises StatusError."""
     right: str = _RULES_RIGHT
+    """The path that the user must have the right to `get`."""
     parts: Sequence[str] = ()
     seconds: float = _QUERIES_SECONDS
+    """Between two updates."""
     in_thread: bool = True
     user: User | None = None
     events_url: str = ""
     authorizer: Authorizer | None = None
+    """Reviews access; None: on loopback."""
 
     async def check(self) -> None:
         if self.authorizer is not None:

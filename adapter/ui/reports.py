@@ -34,47 +34,42 @@ from kube.web.explanation import Explanation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesFileState:
-    """The rules file.
-
-    Attributes:
-        path: the file.
-        applied_at: when its rules became active, in seconds since the epoch.
-        problem: why the current file cannot be used, so that the last good rules stay active; None: it is in use.
-        gone: the metrics that the last reload removed, by API group.
-    """
+    """The rules file."""
 
     path: str
+    """The file."""
     applied_at: float
+    """When its rules became active, in seconds since the epoch."""
     problem: str | None
+    """Why the current file cannot be used, so that the last good rules stay active; None: it is in use."""
     gone: Mapping[str, Sequence[str]]
+    """The metrics that the last reload removed, by API group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The adapter's state.
-
-    Attributes:
-        active: returns the active rules.
-        rules_file: returns the state of the rules file.
-        telemetry: the metrics of rules.
-        default_server: the Prometheus of --prometheus-url.
-        rule_objects: the objects with rules.
-        forecasts: the forecasts of metrics.
-        rule_checker: checks rules of objects, and those that are tried.
-        relist_interval, freshness: see adapter.serving.rule_sets.Shared.
-        clock: returns seconds since the epoch.
-    """
+    """The adapter's state."""
 
     active: Callable[[], RuleSet]
+    """Returns the active rules."""
     rules_file: Callable[[], RulesFileState]
+    """Returns the state of the rules file."""
     telemetry: RuleTelemetry
+    """The metrics of rules."""
     default_server: PrometheusOptions
+    """The Prometheus of --prometheus-url."""
     rule_objects: RuleObjects
+    """The objects with rules."""
     forecasts: Forecasts
+    """The forecasts of metrics."""
     rule_checker: RuleChecker
+    """Checks rules of objects, and those that are tried."""
     relist_interval: float
+    """See adapter.serving.rule_sets.Shared."""
     freshness: float
+    """See adapter.serving.rule_sets.Shared."""
     clock: Callable[[], float] = time.time
+    """Returns seconds since the epoch."""
 
 
 _T = TypeVar("_T")

@@ -49,19 +49,16 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SigV4Auth(_Form, frozen=True, kw_only=True):
-    """Signature Version 4, for Amazon Managed Service for Prometheus.
-
-    Attributes:
-        region: the region of the workspace.
-        role_arn: a role to assume with the credentials of the pod; "" for none.
-        external_id: sent when the role is assumed; "" for none.
-        service: the name of the service to sign for.
-    """
+    """Signature Version 4, for Amazon Managed Service for Prometheus."""
 
     region: str
+    """The region of the workspace."""
     role_arn: str = ""
+    """A role to assume with the credentials of the pod; "" for none."""
     external_id: str = ""
+    """Sent when the role is assumed; "" for none."""
     service: str = "aps"
+    """The name of the service to sign for."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -79,37 +76,31 @@ class GoogleAuth(_Form, frozen=True, kw_only=True):
 
 
 class AzureAuth(_Form, frozen=True, kw_only=True):
-    """Microsoft Entra ID: workload identity, managed identity, or a service principal in the environment.
-
-    Attributes:
-        client_id: of the identity; "": AZURE_CLIENT_ID, or else the node's own identity.
-        scope: what the token is for.
-    """
+    """Microsoft Entra ID: workload identity, managed identity, or a service principal in the environment."""
 
     client_id: str = ""
+    """The client id of the identity; "": AZURE_CLIENT_ID, or else the node's own identity."""
     scope: str = AZURE_SCOPE
+    """What the token is for."""
 
 
 class OAuth2Auth(_Form, frozen=True, kw_only=True):
-    """OAuth 2.0 client credentials (RFC 6749, section 4.4).
-
-    Attributes:
-        token_url: where tokens are requested.
-        client_id: of the adapter.
-        client_secret_file: the client's secret, reloaded when the file changes.
-        scopes: what the token is for.
-        endpoint_params: further parameters of the token request.
-        ca_file: CAs that verify the certificate of the token URL; None for the system's.
-        proxy_url: a proxy for token requests; "" for none.
-    """
+    """OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
 
     token_url: str
+    """Where tokens are requested."""
     client_id: Annotated[str, msgspec.Meta(min_length=1)]
+    """The client id of the adapter."""
     client_secret_file: Path
+    """The client's secret, reloaded when the file changes."""
     scopes: tuple[str, ...] = ()
+    """What the token is for."""
     endpoint_params: Parameters = Parameters()
+    """Further parameters of the token request."""
     ca_file: Path | None = None
+    """CAs that verify the certificate of the token URL; None for the system's."""
     proxy_url: str = ""
+    """A proxy for token requests; "" for none."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -191,39 +182,21 @@ def header(name: str, value: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """A request that is about to be sent.
-
-    Attributes:
-        method: GET or POST.
-        url: with its query, as it is sent.
-        headers: those that are set by the adapter.
-        body: the bytes of the body; None for none.
-    """
+    """A request that is about to be sent."""
 
     method: str
+    """GET or POST."""
     url: URL
+    """With its query, as it is sent."""
     headers: Headers = field(repr=False)
+    """Those that are set by the adapter."""
     body: bytes | None = None
+    """The bytes of the body; None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAccess:
     """The address of a server, and the credentials for it.
-
-    Attributes:
-        url: its base address; a path of it comes before the path of each request.
-        headers: sent with every request, in order, such as ("X-Scope-OrgID", "team").
-        token_file: a bearer token, reloaded when the file changes.
-        username: the user of basic authentication, whose password is in `password_file`; "" for none.
-        password_file: the password, reloaded when the file changes.
-        ca_file: CAs that verify the server's certificate; None for the system's.
-        cert_file: a client certificate, with its key in `key_file`.
-        key_file: the client certificate's key.
-        insecure_skip_tls_verify: accept any certificate of the server.
-        cluster: a kubeconfig, whose CA and credentials are used if no others are set.
-        auth: another form of authentication; None for none.
-        proxy_url: a proxy for all requests; it may contain a user and a password. "" for none: the environment's
-            HTTPS_PROXY is not used.
 
     Raises:
         UpstreamConfigError: two options exclude each other, or one is invalid.
@@ -235,17 +208,30 @@ class ServerAccess:
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
 
     url: str
+    """Its base address; a path of it comes before the path of each request."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Sent with every request, in order, such as ("X-Scope-OrgID", "team")."""
     token_file: Path | None = None
+    """A bearer token, reloaded when the file changes."""
     username: str = ""
+    """The user of basic authentication, whose password is in `password_file`; "" for none."""
     password_file: Path | None = None
+    """The password, reloaded when the file changes."""
     ca_file: Path | None = None
+    """CAs that verify the server's certificate; None for the system's."""
     cert_file: Path | None = None
+    """A client certificate, with its key in `key_file`."""
     key_file: Path | None = None
+    """The client certificate's key."""
     insecure_skip_tls_verify: bool = False
+    """Accept any certificate of the server."""
     cluster: RestConfig | None = None
+    """A kubeconfig, whose CA and credentials are used if no others are set."""
     auth: Auth | None = None
+    """Another form of authentication; None for none."""
     proxy_url: str = field(default="", repr=False)
+    """A proxy for all requests; it may contain a user and a password. "" for none: the environment's HTTPS_PROXY is not
+    used."""
 
     def __post_init__(self) -> None:
         """Check the options."""

@@ -53,17 +53,14 @@ _SIGNATURE: Final = re.compile(r"Signature=([0-9a-f]+)")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A form of `auth`: a credential that expires, and how it authenticates requests.
-
-    Attributes:
-        cache: keeps the credential.
-        authenticated: returns a request with the credential.
-        refusals: the statuses with which servers refuse it.
-    """
+    """A form of `auth`: a credential that expires, and how it authenticates requests."""
 
     cache: CredentialCache[Any]
+    """Keeps the credential."""
     authenticated: Callable[[OutgoingRequest, Any], OutgoingRequest]
+    """Returns a request with the credential."""
     refusals: frozenset[int] = frozenset({401})
+    """The statuses with which servers refuse it."""
 
 
 class Credentials:
