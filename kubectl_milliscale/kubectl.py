@@ -45,23 +45,20 @@ class KubectlError(click.ClickException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubectl:
-    """kubectl with the user's flags.
-
-    Attributes:
-        program: the executable.
-        kubeconfig: `--kubeconfig`; None for $KUBECONFIG, or ~/.kube/config.
-        context: `--context`; None for the current one.
-        given_namespace: `--namespace`; "" for that of the context.
-        autoscaler_namespace: that of the autoscaler's pods.
-        adapter_namespace: that of the adapter's pods.
-    """
+    """kubectl with the user's flags."""
 
     program: str = "kubectl"
+    """The executable."""
     kubeconfig: Path | None = None
+    """`--kubeconfig`; None for $KUBECONFIG, or ~/.kube/config."""
     context: str | None = None
+    """`--context`; None for the current one."""
     given_namespace: str = ""
+    """`--namespace`; "" for that of the context."""
     autoscaler_namespace: str = DEFAULT_NAMESPACE
+    """That of the autoscaler's pods."""
     adapter_namespace: str = DEFAULT_NAMESPACE
+    """That of the adapter's pods."""
 
     def run(self, *arguments: str) -> str:
         """Return what kubectl prints. Raises KubectlError."""

@@ -140,17 +140,14 @@ _LEFT_BEHIND: Final = ("kubectl.kubernetes.io/last-applied-configuration", "auto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """The move of one HPA to the other API.
-
-    Attributes:
-        manifest: the new object.
-        steps: (command, explanation), in order.
-        warnings: about this HPA, for the user.
-    """
+    """The move of one HPA to the other API."""
 
     manifest: Mapping[str, Any]
+    """The new object."""
     steps: Sequence[tuple[str, str]]
+    """(command, explanation), in order."""
     warnings: Sequence[str]
+    """About this HPA, for the user."""
 
 
 def is_scaled_to_zero(raw: Mapping[str, Any]) -> bool:

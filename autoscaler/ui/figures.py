@@ -61,25 +61,24 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What the charts show of a decision.
-
-    Attributes:
-        time_ms: since the Unix epoch.
-        current, desired: replicas; None: no count was found.
-        minimum, maximum: the HPA's bounds; None: not known.
-        tolerance: how far a ratio may be (below, above) 1; None: the metrics were not evaluated.
-        metrics: the values.
-        sentence: empty unless the decision scales.
-    """
+    """What the charts show of a decision."""
 
     time_ms: int
+    """Since the Unix epoch."""
     current: int | None
+    """Replicas; None: no count was found."""
     desired: int | None
+    """Replicas; None: no count was found."""
     minimum: int | None
+    """The HPA's bounds; None: not known."""
     maximum: int | None
+    """The HPA's bounds; None: not known."""
     tolerance: tuple[float, float] | None
+    """How far a ratio may be (below, above) 1; None: the metrics were not evaluated."""
     metrics: Mapping[MetricKey, MetricPoint]
+    """The values."""
     sentence: str
+    """Empty unless the decision scales."""
 
     @classmethod
     def of(cls, record: DecisionRecord) -> Point:
@@ -176,18 +175,16 @@ def figure(points: Sequence[Point]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
-    """A line of replicas, 12 units high, for a path of SVG.
-
-    Attributes:
-        path: its commands; a gap is a decision without a replica count.
-        width: units; one for each decision.
-        minimum, maximum: of the replicas.
-    """
+    """A line of replicas, 12 units high, for a path of SVG."""
 
     path: str
+    """Its commands; a gap is a decision without a replica count."""
     width: int
+    """Units; one for each decision."""
     minimum: int
+    """The minimum of the replicas."""
     maximum: int
+    """The maximum of the replicas."""
 
 
 def sparkline(replicas: Sequence[int | None]) -> Sparkline | None:

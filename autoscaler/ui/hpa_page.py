@@ -38,17 +38,14 @@ PAGE_SIZE: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionQuery:
-    """Which decisions the list shows: the newest ones that fulfil the conditions.
-
-    Attributes:
-        scaling_only: only decisions that change the replicas.
-        decision: the time of one, which is shown open, with those before it; empty: none.
-        before: only decisions before this time; empty: all.
-    """
+    """Which decisions the list shows: the newest ones that fulfil the conditions."""
 
     scaling_only: bool = False
+    """Only decisions that change the replicas."""
     decision: str = ""
+    """The time of one, which is shown open, with those before it; empty: none."""
     before: str = ""
+    """Only decisions before this time; empty: all."""
 
     @classmethod
     def parse(cls, query: Query) -> DecisionQuery:
@@ -71,15 +68,12 @@ class DecisionQuery:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Charts:
-    """The charts of an HPA.
-
-    Attributes:
-        points: {number in the log: point}, oldest first.
-        figure: JSON for plotly.js; empty if there are no decisions.
-    """
+    """The charts of an HPA."""
 
     points: Mapping[int, Point]
+    """{number in the log: point}, oldest first."""
     figure: str
+    """JSON for plotly.js; empty if there are no decisions."""
 
 
 class DecisionCharts:

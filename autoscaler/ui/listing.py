@@ -80,19 +80,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of the list.
-
-    Attributes:
-        title: its heading.
-        value: by which the column is sorted, equal ones by name; None: by name.
-        descending: the order at the first click.
-        seconds: between changes of the order.
-    """
+    """A column of the list."""
 
     title: str
+    """Its heading."""
     value: Callable[[Entry], Any] | None = None
+    """By which the column is sorted, equal ones by name; None: by name."""
     descending: bool = False
+    """The order at the first click."""
     seconds: float = 1.0
+    """Between changes of the order."""
 
 
 COLUMNS: Final[Mapping[str, Column]] = {
@@ -107,21 +104,18 @@ COLUMNS: Final[Mapping[str, Column]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """The choice of rows in the query of the page's URL.
-
-    Attributes:
-        q: words that all must be found.
-        namespace: only HPAs of this one; empty: all.
-        show: only HPAs in this state; empty: all.
-        sort: a name of COLUMNS, after a "-" if descending.
-        page: from 1 on.
-    """
+    """The choice of rows in the query of the page's URL."""
 
     q: str = ""
+    """Words that all must be found."""
     namespace: str = ""
+    """Only HPAs of this one; empty: all."""
     show: State | str = ""
+    """Only HPAs in this state; empty: all."""
     sort: str = "name"
+    """A name of COLUMNS, after a "-" if descending."""
     page: int = 1
+    """From 1 on."""
 
     @classmethod
     def parse(cls, query: Query) -> ListQuery:
@@ -161,19 +155,16 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The rows of a page.
-
-    Attributes:
-        entries: of this page, in order.
-        page: the number of the page; the last one, if the query's is beyond.
-        total: the number of rows of all pages.
-        counts: the number of HPAs that are found, "" for all and for each state.
-    """
+    """The rows of a page."""
 
     entries: Sequence[Entry]
+    """The entries of this page, in order."""
     page: int
+    """The number of the page; the last one, if the query's is beyond."""
     total: int
+    """The number of rows of all pages."""
     counts: Mapping[str, int]
+    """The number of HPAs that are found, "" for all and for each state."""
 
     @property
     def pages(self) -> int:

@@ -27,17 +27,14 @@ _IDLE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What all pages share.
-
-    Attributes:
-        sources: the controller's state.
-        access: decides which HPAs a user may see.
-        templates: of the pages.
-    """
+    """What all pages share."""
 
     sources: Sources
+    """The controller's state."""
     access: NamespaceAccess
+    """Decides which HPAs a user may see."""
     templates: Templates
+    """The templates of the pages."""
 
     async def visible_hpa(self, user: User | None, key: HPAKey) -> HPA:
         """Return an HPA.

@@ -69,23 +69,20 @@ class ReplicasBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One HPA, and what is computed from it.
-
-    Attributes:
-        hpa: the HPA.
-        modes: the mode, and what keeps this process from acting.
-        metrics: one for each metric of the spec; none if it is not valid.
-        replicas: None if the spec is not valid.
-        conditions: those of the status with their levels.
-        notes: what is out of date, or ignored.
-    """
+    """One HPA, and what is computed from it."""
 
     hpa: HPA
+    """The HPA."""
     modes: tuple[Badge, ...]
+    """The mode, and what keeps this process from acting."""
     metrics: tuple[MetricBar, ...]
+    """One for each metric of the spec; none if it is not valid."""
     replicas: ReplicasBar | None
+    """None if the spec is not valid."""
     conditions: tuple[tuple[Condition, Level], ...]
+    """Those of the status with their levels."""
     notes: tuple[str, ...]
+    """What is out of date, or ignored."""
 
     @property
     def id(self) -> str:

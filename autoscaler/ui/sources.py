@@ -71,23 +71,20 @@ class WhatIfError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfResult:
-    """The kept decisions with the HPA's spec, and with a changed one.
-
-    Attributes:
-        figure: the charts, a figure of plotly.js: {data, layout}.
-        header: the columns of figures: reality, the present and the changed spec, if it is another one.
-        rows: (name, figure in each column): pod-hours, overload, and so on.
-        notes: the assumptions, one sentence each.
-        replicas: (time in milliseconds, replicas from then on) of the last column, a point for each change.
-        sentences: (time in milliseconds, sentence) of each of its decisions that scales.
-    """
+    """The kept decisions with the HPA's spec, and with a changed one."""
 
     figure: dict[str, object]
+    """The charts, a figure of plotly.js: {data, layout}."""
     header: Sequence[str]
+    """The columns of figures: reality, the present and the changed spec, if it is another one."""
     rows: Sequence[Sequence[str]]
+    """(name, figure in each column): pod-hours, overload, and so on."""
     notes: Sequence[str]
+    """The assumptions, one sentence each."""
     replicas: Sequence[tuple[int, int]]
+    """(time in milliseconds, replicas from then on) of the last column, a point for each change."""
     sentences: Sequence[tuple[int, str]]
+    """(time in milliseconds, sentence) of each of its decisions that scales."""
 
 
 class WhatIf(Protocol):
@@ -121,42 +118,39 @@ class WhatIf(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The controller's state.
-
-    Attributes:
-        hpas: returns all HPAs of all APIs, those of other shards included.
-        hpa: returns one HPA, or None.
-        mode_of: the effective mode of an HPA.
-        is_foreign: whether another controller writes the HPA, so that this one does not act on it.
-        owns: whether the HPA belongs to this process's shard.
-        is_leader: whether this process acts.
-        decisions: the kept decisions; those of a process that is not the leader are old, or none.
-        changes: the changes that open pages subscribe to.
-        config: the controller's flags.
-        sync_period: in seconds.
-        what_if: replays kept decisions.
-        what_if_settings: see WhatIfSettings.
-        metric_names: the metrics of the cluster.
-        explain_metric: returns what the adapter says about a metric; see `adapter_explanation`.
-        adapter_ui_url: see Options.
-        history: the charts by Prometheus, if its URL is known.
-        problem: returns why the HPAs may be out of date, such as "no contact to the API server", or None.
-    """
+    """The controller's state."""
 
     hpas: Callable[[], Sequence[HPA]]
+    """Returns all HPAs of all APIs, those of other shards included."""
     hpa: Callable[[HPAKey], HPA | None]
+    """Returns one HPA, or None."""
     mode_of: Callable[[HPA], Mode]
+    """The effective mode of an HPA."""
     is_foreign: Callable[[HPAKey], bool]
+    """Whether another controller writes the HPA, so that this one does not act on it."""
     owns: Callable[[HPAKey], bool]
+    """Whether the HPA belongs to this process's shard."""
     is_leader: Callable[[], bool]
+    """Whether this process acts."""
     decisions: DecisionLog
+    """The kept decisions; those of a process that is not the leader are old, or none."""
     changes: Changes
+    """The changes that open pages subscribe to."""
     config: Config
+    """The controller's flags."""
     sync_period: float
+    """In seconds."""
     what_if: WhatIf
+    """Replays kept decisions."""
     explain_metric: Callable[[Mapping[str, str]], Awaitable[Explanation]]
+    """Returns what the adapter says about a metric; see `adapter_explanation`."""
     what_if_settings: WhatIfSettings = DEFAULTS.what_if
+    """See WhatIfSettings."""
     metric_names: MetricNames | None = None
+    """The metrics of the cluster."""
     adapter_ui_url: str | None = None
+    """See Options."""
     history: PrometheusHistory | None = None
+    """The charts by Prometheus, if its URL is known."""
     problem: Callable[[], str | None] = lambda: None
+    """Returns why the HPAs may be out of date, such as "no contact to the API server", or None."""

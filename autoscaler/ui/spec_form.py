@@ -44,27 +44,24 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One control of the form.
-
-    Attributes:
-        name: of the parameter in the URL.
-        label: what the field is.
-        value: its text.
-        paths: the fields of the spec whose errors are shown here.
-        hint: a sentence about it.
-        placeholder: what counts if it is empty.
-        lines: of a text of several lines; 0: one line.
-        errors: why the value is not valid.
-    """
+    """One control of the form."""
 
     name: str
+    """The name of the parameter in the URL."""
     label: str
+    """What the field is."""
     value: str
+    """Its text."""
     paths: Sequence[str] = ()
+    """The fields of the spec whose errors are shown here."""
     hint: str = ""
+    """A sentence about it."""
     placeholder: str = ""
+    """What counts if it is empty."""
     lines: int = 0
+    """The lines of a text of several lines; 0: one line."""
     errors: Sequence[str] = ()
+    """Why the value is not valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,23 +74,20 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecForm:
-    """The form with its values.
-
-    Attributes:
-        sections: the fields.
-        errors: those of no field.
-        changed: the HPA with the changed spec; None if there is an error.
-        document: its object, as one would apply it.
-        pod_startup: how long a new pod takes to become ready, in seconds; None: as the kept decisions show.
-        capacity: {index of a metric: what one ready pod can serve}, where given.
-    """
+    """The form with its values."""
 
     sections: Sequence[Section]
+    """The fields."""
     errors: Sequence[str]
+    """Those of no field."""
     changed: HPA | None
+    """The HPA with the changed spec; None if there is an error."""
     document: Mapping[str, Any]
+    """Its object, as one would apply it."""
     pod_startup: float | None
+    """How long a new pod takes to become ready, in seconds; None: as the kept decisions show."""
     capacity: Mapping[int, float]
+    """{index of a metric: what one ready pod can serve}, where given."""
 
 
 def read_form(hpa: HPA, query: Query, config: Config) -> SpecForm:

@@ -89,19 +89,16 @@ class Response:
 
 @dataclass(slots=True, kw_only=True)
 class Retries:
-    """Retries requests, and counts the retries.
-
-    Attributes:
-        counts: the number of retries by (HTTP method, status code or ERROR of the failure).
-        clock: monotonic, in seconds.
-        sleep: waits for so many seconds.
-        random: returns numbers in [0, 1).
-    """
+    """Retries requests, and counts the retries."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """The number of retries by (HTTP method, status code or ERROR of the failure)."""
     clock: Callable[[], float] = time.monotonic
+    """Monotonic, in seconds."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits for so many seconds."""
     random: Callable[[], float] = _random.random
+    """Returns numbers in [0, 1)."""
 
     async def run(
         self,

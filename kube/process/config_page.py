@@ -38,17 +38,14 @@ Flags: TypeAlias = Mapping[str, str | list[str]]
 
 
 class ConfigPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page.
-
-    Attributes:
-        version: of this form.
-        flags: those that are given.
-        rules: the rules file; null where there is none, or it is invalid.
-    """
+    """The page."""
 
     version: int = 1
+    """The version of this form."""
     flags: Flags
+    """Those that are given."""
     rules: Any = None
+    """The rules file; null where there is none, or it is invalid."""
 
 
 def given_flags(context: click.Context, *, parse: Mapping[str, Callable[[str], object]] | None = None) -> Flags:

@@ -164,21 +164,18 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _VerifiedCertificate:
-    """The result of verifying a certificate.
-
-    Attributes:
-        trust: the CAs that it was verified with.
-        since: when, in seconds since the epoch.
-        until: when it has to be verified again.
-        front_proxy: the users of the front proxy, if the certificate is the front proxy's.
-        client: the user that the certificate names, if it is a client's.
-    """
+    """The result of verifying a certificate."""
 
     trust: ClientTrust
+    """The CAs that it was verified with."""
     since: float
+    """When, in seconds since the epoch."""
     until: float
+    """When it has to be verified again."""
     front_proxy: FrontProxyUsers | None
+    """The users of the front proxy, if the certificate is the front proxy's."""
     client: User | None
+    """The user that the certificate names, if it is a client's."""
 
     def user(self, headers: RawHeaders) -> User | None:
         user = self.front_proxy.user(headers) if self.front_proxy is not None else None

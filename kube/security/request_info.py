@@ -108,29 +108,26 @@ class Target:
 
 
 class RequestInfo(msgspec.Struct, frozen=True, cache_hash=True):
-    """The attributes that authorization decides on.
-
-    Attributes:
-        verb: `get`, `list`, `create` ... for a resource; the lower-case method for any other path.
-        path: the decoded path.
-        is_resource: whether this is a resource request; the following fields are empty if not.
-        group: the API group.
-        version: the API version.
-        namespace: the namespace, or "" if the path has none.
-        resource: the resource; `*` has no special meaning.
-        subresource: the segments after the name.
-        name: the object's name, which for a list may stand in its field selector.
-    """
+    """The attributes that authorization decides on."""
 
     verb: str
+    """`get`, `list`, `create` ... for a resource; the lower-case method for any other path."""
     path: str
+    """The decoded path."""
     is_resource: bool = False
+    """Whether this is a resource request; the following fields are empty if not."""
     group: str = ""
+    """The API group."""
     version: str = ""
+    """The API version."""
     namespace: str = ""
+    """The namespace, or "" if the path has none."""
     resource: str = ""
+    """The resource; `*` has no special meaning."""
     subresource: str = ""
+    """The segments after the name."""
     name: str = ""
+    """The object's name, which for a list may stand in its field selector."""
 
     @classmethod
     def of(cls, method: str, target: Target) -> RequestInfo:

@@ -85,34 +85,28 @@ class CertificateFiles:
 
 @dataclass(frozen=True, slots=True)
 class NamedCertificate:
-    """A certificate for clients that request a certain server name (SNI).
-
-    Attributes:
-        files: the certificate.
-        names: the names, of which the first part may be `*`; none for those in the certificate.
-    """
+    """A certificate for clients that request a certain server name (SNI)."""
 
     files: CertificateFiles
+    """The certificate."""
     names: tuple[str, ...] = ()
+    """The names, of which the first part may be `*`; none for those in the certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSOptions:
-    """The certificates of a server.
-
-    Attributes:
-        cert_dir: directory of the self-signed certificate, if `certificate` is None.
-        certificate: the serving certificate.
-        named_certificates: certificates for certain server names (SNI).
-        minimum_tls: the minimum TLS version.
-        ciphers: OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice.
-    """
+    """The certificates of a server."""
 
     cert_dir: Path = Path("apiserver.local.config/certificates")
+    """Directory of the self-signed certificate, if `certificate` is None."""
     certificate: CertificateFiles | None = None
+    """The serving certificate."""
     named_certificates: tuple[NamedCertificate, ...] = ()
+    """Certificates for certain server names (SNI)."""
     minimum_tls: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    """The minimum TLS version."""
     ciphers: tuple[str, ...] = ()
+    """OpenSSL names of the TLS 1.2 cipher suites; empty for OpenSSL's choice."""
 
 
 class ServingTLS:

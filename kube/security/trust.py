@@ -82,23 +82,20 @@ class CertificateBundle:
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """How the aggregation layer is authenticated, and which headers name the user.
-
-    Attributes:
-        ca: issues its certificates.
-        allowed_names: common names that it may have; empty allows any.
-        username_headers: headers that may hold the user's name; the first that is there counts.
-        group_headers: headers whose values are groups.
-        uid_headers: headers that may hold the user's uid.
-        extra_prefixes: prefixes of headers that hold further attributes.
-    """
+    """How the aggregation layer is authenticated, and which headers name the user."""
 
     ca: CertificateBundle
+    """Issues its certificates."""
     allowed_names: frozenset[str]
+    """Common names that it may have; empty allows any."""
     username_headers: tuple[str, ...]
+    """Headers that may hold the user's name; the first that is there counts."""
     group_headers: tuple[str, ...]
+    """Headers whose values are groups."""
     uid_headers: tuple[str, ...]
+    """Headers that may hold the user's uid."""
     extra_prefixes: tuple[str, ...]
+    """Prefixes of headers that hold further attributes."""
 
 
 @dataclass(frozen=True, slots=True)

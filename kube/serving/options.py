@@ -32,41 +32,34 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits on what one client's requests may cost other clients.
-
-    Attributes:
-        connections: open at a time, those in their TLS handshake included.
-        in_flight: the maximum of requests in flight; a quarter as many may wait per namespace, and more get 429 at
-            once.
-        batch_seconds: requests that the event loop reads in one iteration are handled for so long, one after another;
-            the rest of them get 429. So an overloaded process serves in time what it can serve.
-        batch_requests: the last ones are served nevertheless, so that a pause of the process rejects nobody.
-        request_seconds: how long a request may take; a `timeout` parameter can only shorten it.
-        shutdown_seconds: how long requests in flight may take after the process gets a signal to end.
-        connection: see ConnectionLimits.
-    """
+    """Limits on what one client's requests may cost other clients."""
 
     connections: int = 2000
+    """Open at a time, those in their TLS handshake included."""
     in_flight: int = 400
+    """The maximum of requests in flight; a quarter as many may wait per namespace, and more get 429 at once."""
     batch_seconds: float = 0.1
+    """Requests that the event loop reads in one iteration are handled for so long, one after another; the rest of them
+    get 429. So an overloaded process serves in time what it can serve."""
     batch_requests: int = 64
+    """The last ones are served nevertheless, so that a pause of the process rejects nobody."""
     request_seconds: float = 60.0
+    """How long a request may take; a `timeout` parameter can only shorten it."""
     shutdown_seconds: float = 20.0
+    """How long requests in flight may take after the process gets a signal to end."""
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    """See ConnectionLimits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthOptions:
-    """TLS, and delegated authentication and authorization.
-
-    Attributes:
-        tls: the server's certificates.
-        trust: the CAs of clients.
-        token_ttl: seconds for which results of TokenReviews are cached.
-        authorization: the paths without review, and the TTLs of cached reviews.
-    """
+    """TLS, and delegated authentication and authorization."""
 
     tls: TLSOptions = field(default_factory=TLSOptions)
+    """The server's certificates."""
     trust: TrustOptions = field(default_factory=TrustOptions)
+    """The CAs of clients."""
     token_ttl: float = 10.0
+    """Seconds for which results of TokenReviews are cached."""
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
+    """The paths without review, and the TTLs of cached reviews."""

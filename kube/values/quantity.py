@@ -57,22 +57,20 @@ class Quantity:
     """An exact decimal number with its format.
 
     Two quantities are equal when their values are: `1000m == 1`.
-
-    Attributes:
-        mantissa: the number is `mantissa * 10**exponent`, in the same scale as in Kubernetes (this determines the last
-            bit of `as_float`).
-        exponent: power of ten, at least -9.
-        format: the suffixes of the canonical form.
-        spelling: the parsed text, where Kubernetes keeps it; else empty.
-        long: the text had too many digits for a 64-bit mantissa, so Kubernetes has a big decimal, and rounds it
-            differently.
     """
 
     mantissa: int
+    """The number is `mantissa * 10**exponent`, in the same scale as in Kubernetes (this determines the last bit of
+    `as_float`)."""
     exponent: int
+    """Power of ten, at least -9."""
     format: Format = Format.DECIMAL_SI
+    """The suffixes of the canonical form."""
     spelling: str = ""
+    """The parsed text, where Kubernetes keeps it; else empty."""
     long: bool = False
+    """The text had too many digits for a 64-bit mantissa, so Kubernetes has a big decimal, and rounds it
+    differently."""
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":

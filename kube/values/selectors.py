@@ -113,15 +113,12 @@ class Requirement:
 
 @dataclass(frozen=True)
 class LabelSelector:
-    """A conjunction of requirements, sorted by key. Without any it selects everything.
-
-    Attributes:
-        requirements: all must be met.
-        nothing: it selects nothing, like an absent metav1.LabelSelector.
-    """
+    """A conjunction of requirements, sorted by key. Without any it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
+    """All must be met."""
     nothing: bool = False
+    """It selects nothing, like an absent metav1.LabelSelector."""
 
     @classmethod
     def parse(cls, text: str, *, words: LabelWords = LABEL_WORDS) -> "LabelSelector":

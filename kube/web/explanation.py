@@ -78,29 +78,26 @@ class Example(_Json, frozen=True):
 
 
 class Explanation(_Json, frozen=True):
-    """The result of `explain`: where a metric comes from, its value, or why there is none.
-
-    Attributes:
-        target: the metric: "pods/packets_per_second", "external/queue_depth".
-        forwarded_to: the adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)".
-        hidden: rules that also make the metric but are overridden by a later rule.
-        suggestions: metrics with similar names.
-        hidden_objects: objects that also make it; rules of the file come first, then the oldest object.
-        forecasts: what is expected, and why, if its rule has `forecast`.
-        graphs: for each query of the example the URL of its graph in Prometheus, if that has an address for users.
-    """
+    """The result of `explain`: where a metric comes from, its value, or why there is none."""
 
     target: str
+    """The metric: "pods/packets_per_second", "external/queue_depth"."""
     rule: str = ""
     series: str = ""
     forwarded_to: str = ""
+    """The adapter of forwardExternal, if the value comes from there: "NAME of forwardExternal (URL)"."""
     hidden: tuple[str, ...] = ()
+    """Rules that also make the metric but are overridden by a later rule."""
     example: Example | None = None
     reasons: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
+    """Metrics with similar names."""
     hidden_objects: tuple[str, ...] = ()
+    """Objects that also make it; rules of the file come first, then the oldest object."""
     forecasts: tuple[str, ...] = ()
+    """What is expected, and why, if its rule has `forecast`."""
     graphs: tuple[_Link, ...] = ()
+    """For each query of the example the URL of its graph in Prometheus, if that has an address for users."""
 
     @property
     def headline(self) -> str:

@@ -52,19 +52,16 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The body of a table that changes row by row.
-
-    Attributes:
-        id: of the tbody.
-        states: what each row shows, by the id of its element. A row is rendered again if its state is another one.
-        render: returns the HTML of a state, given as `row`; it takes less than a millisecond.
-        empty: the HTML of the body without rows.
-    """
+    """The body of a table that changes row by row."""
 
     id: str
+    """The id of the tbody."""
     states: Mapping[Any, Any]
+    """What each row shows, by the id of its element. A row is rendered again if its state is another one."""
     render: Callable[..., str]
+    """Returns the HTML of a state, given as `row`; it takes less than a millisecond."""
     empty: str = ""
+    """The HTML of the body without rows."""
 
     async def html(self, states: Iterable[Any]) -> Markup:
         """Return the HTML of some rows, or of none."""
@@ -74,35 +71,29 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a page shows at one time.
-
-    Attributes:
-        values: of the names in its templates.
-        rows: of its table, if there is one.
-        events: further events for open pages.
-    """
+    """What a page shows at one time."""
 
     values: Mapping[str, Any]
+    """The values of the names in its templates."""
     rows: Rows | None = None
+    """The rows of its table, if there is one."""
     events: Sequence[ServerEvent] = ()
+    """Further events for open pages."""
 
 
 class Page:
-    """A page for one request; see LivePages.
-
-    Attributes:
-        template: of the whole page; it gets the view's values, `events`, and `rows` if there is a table.
-        parts: templates of what may change: elements with ids, which the event stream replaces.
-        user: who requests it; None on loopback.
-        events_url: of its event stream; "" if it has none.
-        in_thread: its templates are rendered in a thread, because they may take long.
-    """
+    """A page for one request; see LivePages."""
 
     template: str
+    """The template of the whole page; it gets the view's values, `events`, and `rows` if there is a table."""
     parts: Sequence[str] = ()
+    """Templates of what may change: elements with ids, which the event stream replaces."""
     user: User | None = None
+    """Who requests it; None on loopback."""
     events_url: str = ""
+    """The events url of its event stream; "" if it has none."""
     in_thread: bool = False
+    """Its templates are rendered in a thread, because they may take long."""
 
     def opened(self) -> AbstractContextManager[None]:
         """Return a context in which the page is loaded, such as a subscription."""

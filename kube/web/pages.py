@@ -101,19 +101,16 @@ class StaticFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """A GET or HEAD request, authenticated if the address is not a loopback one.
-
-    Attributes:
-        segments: of the path, decoded: ("hpas", "default", "web").
-        query: the parameters.
-        user: the authenticated user; None on loopback, where everyone may see everything.
-        raw: the request.
-    """
+    """A GET or HEAD request, authenticated if the address is not a loopback one."""
 
     segments: tuple[str, ...]
+    """The segments of the path, decoded: ("hpas", "default", "web")."""
     query: Query
+    """The parameters."""
     user: User | None
+    """The authenticated user; None on loopback, where everyone may see everything."""
     raw: web.BaseRequest
+    """The request."""
 
 
 class Pages(Protocol):

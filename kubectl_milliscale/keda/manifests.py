@@ -107,19 +107,15 @@ class ScaledObject(_Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class KedaManifests:
-    """What is in some manifests.
-
-    Attributes:
-        scaled: the ScaledObjects.
-        unreadable: the names of objects that cannot be moved, each with the reason: ScaledJobs, objects of KEDA 1, and
-            invalid ones.
-        authentications: the specs of TriggerAuthentications and ClusterTriggerAuthentications, by kind, namespace and
-            name.
-    """
+    """What is in some manifests."""
 
     scaled: Sequence[ScaledObject]
+    """The ScaledObjects."""
     unreadable: Sequence[tuple[str, str]]
+    """The names of objects that cannot be moved, each with the reason: ScaledJobs, objects of KEDA 1, and invalid
+    ones."""
     authentications: Mapping[tuple[str, str, str], Object]
+    """The specs of TriggerAuthentications and ClusterTriggerAuthentications, by kind, namespace and name."""
 
 
 def read_manifests(text: str, *, source: str) -> KedaManifests:

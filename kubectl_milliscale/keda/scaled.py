@@ -33,36 +33,30 @@ _NOT_NAME = re.compile(r"[^a-z0-9.-]+")
 
 @dataclass(slots=True)
 class Migrated:
-    """The result for one ScaledObject.
-
-    Attributes:
-        name: the ScaledObject.
-        objects: MetricRules, and the HPA that reads their metrics; none if it cannot be moved.
-        problems: why it cannot be moved, or what is to be done by hand.
-        notes: what differs.
-    """
+    """The result for one ScaledObject."""
 
     name: str
+    """The ScaledObject."""
     objects: list[dict[str, Any]] = field(default_factory=list)
+    """MetricRules, and the HPA that reads their metrics; none if it cannot be moved."""
     problems: list[str] = field(default_factory=list)
+    """Why it cannot be moved, or what is to be done by hand."""
     notes: list[str] = field(default_factory=list)
+    """What differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """Makes objects whose names and servers are unique.
-
-    Attributes:
-        servers: collects the servers that triggers need.
-        authentications: the specs of TriggerAuthentications; see KedaManifests.
-        hpa_version: the apiVersion of the HPAs, one of HPA_VERSIONS.
-        tenant_label: the adapter's --tenant-label; "": queries are not restricted.
-    """
+    """Makes objects whose names and servers are unique."""
 
     servers: Servers
+    """Collects the servers that triggers need."""
     authentications: Mapping[tuple[str, str, str], Object] = field(default_factory=dict)
+    """The specs of TriggerAuthentications; see KedaManifests."""
     hpa_version: str = HPA_VERSIONS[0]
+    """The apiVersion of the HPAs, one of HPA_VERSIONS."""
     tenant_label: str = ""
+    """The adapter's --tenant-label; "": queries are not restricted."""
     _names: set[tuple[str, str, str]] = field(default_factory=set)
 
     def migrate(self, scaled: ScaledObject) -> Migrated:

@@ -35,17 +35,14 @@ _AZURE_SCOPES = {
 
 @dataclass(slots=True)
 class Server:
-    """The server of a trigger.
-
-    Attributes:
-        entry: that of prometheusServers, without the keys of files.
-        files: these keys, with the names of the files.
-        problems: what is to be done by hand; <server> stands for the server's name.
-    """
+    """The server of a trigger."""
 
     entry: dict[str, Any]
+    """That of prometheusServers, without the keys of files."""
     files: dict[str, str] = field(default_factory=dict)
+    """These keys, with the names of the files."""
     problems: list[str] = field(default_factory=list)
+    """What is to be done by hand; <server> stands for the server's name."""
 
 
 class Servers:

@@ -50,36 +50,30 @@ class TriggerError(ValueError):
 
 @dataclass(slots=True)
 class Metric:
-    """What a trigger becomes.
-
-    Attributes:
-        spec: the entry of the HPA's `metrics`; without the metric's name if there is a rule.
-        rule: the spec of the MetricRule, without type and the metric's name; None for a metric of type Resource.
-        server: that the rule needs; None for none.
-        problems: what is to be done by hand.
-        notes: what differs.
-    """
+    """What a trigger becomes."""
 
     spec: dict[str, Any]
+    """The entry of the HPA's `metrics`; without the metric's name if there is a rule."""
     rule: dict[str, Any] | None = None
+    """The spec of the MetricRule, without type and the metric's name; None for a metric of type Resource."""
     server: Server | None = None
+    """That the rule needs; None for none."""
     problems: list[str] = field(default_factory=list)
+    """What is to be done by hand."""
     notes: list[str] = field(default_factory=list)
+    """What differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """When a ScaledObject scales from zero, and to how many replicas.
-
-    Attributes:
-        to_zero: it scales to zero.
-        hold_seconds: how long a metric of Prometheus must have been inactive before it is 0; 0: not at all.
-        least: the replicas that it has when a trigger is active; more than 1 with idleReplicaCount.
-    """
+    """When a ScaledObject scales from zero, and to how many replicas."""
 
     to_zero: bool
+    """It scales to zero."""
     least: int
+    """The replicas that it has when a trigger is active; more than 1 with idleReplicaCount."""
     hold_seconds: int = 0
+    """How long a metric of Prometheus must have been inactive before it is 0; 0: not at all."""
 
 
 def moved_trigger(trigger: Trigger, activation: Activation, authentication: Object | None) -> Metric:

@@ -62,23 +62,20 @@ _NODE: Final = 'id="/"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleQueries:
-    """Makes the queries of metrics.
-
-    Attributes:
-        catalog: the metrics of the rules, listed.
-        lookup: the API resources.
-        probe: what `adapter explain` needs to say why there is no metric.
-        series_names: returns the names of all series; None: there is a rules file.
-        pods: a regular expression of the names of the target's pods.
-        between: the range for errors.
-    """
+    """Makes the queries of metrics."""
 
     catalog: Catalog
+    """The metrics of the rules, listed."""
     lookup: ResourceLookup
+    """The API resources."""
     probe: Probe
+    """What `adapter explain` needs to say why there is no metric."""
     series_names: Callable[[], Iterable[str]] | None
+    """Returns the names of all series; None: there is a rules file."""
     pods: str
+    """A regular expression of the names of the target's pods."""
     between: str
+    """The range for errors."""
 
     async def query(self, hpa: HPA, source: MetricSource) -> RangeQuery:
         """Return the query of a metric.

@@ -62,42 +62,39 @@ _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
-    """Where and how to read the load.
-
-    Attributes:
-        options: the server, with its credentials.
-        rules: the adapter's rules; None: series have the names of the metrics.
-        start_ms: the time of the first reconciliation, before `offset_ms`; rounded down to a multiple of the step.
-        end_ms: after the last one.
-        step_ms: the time between two reconciliations.
-        offset_ms: their phase.
-        pods: a regular expression of the names of the target's pods; None: by the kind and name of the target.
-        forecasts: {`metric_key`: options} of metrics whose history is read, too. So is that of metrics whose rules have
-            a forecast; None: no history is.
-        requests: {resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them.
-        cache: the folder of cached chunks.
-        connect: returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster.
-        show_progress: whether stderr is a terminal.
-        query_seconds: the time for one query with all its retries.
-        response_bytes: the limit of the size of a response.
-        clock: returns the seconds since the epoch.
-    """
+    """Where and how to read the load."""
 
     options: PrometheusOptions
+    """The server, with its credentials."""
     rules: RulesFile | None = None
+    """The adapter's rules; None: series have the names of the metrics."""
     start_ms: int
+    """The time of the first reconciliation, before `offset_ms`; rounded down to a multiple of the step."""
     end_ms: int
+    """After the last one."""
     step_ms: int = 15_000
+    """The time between two reconciliations."""
     offset_ms: int = 0
+    """Their phase."""
     pods: str | None = None
+    """A regular expression of the names of the target's pods; None: by the kind and name of the target."""
     forecasts: Mapping[str, ForecastOptions] | None = None
+    """{`metric_key`: options} of metrics whose history is read, too. So is that of metrics whose rules have a forecast;
+    None: no history is."""
     requests: Mapping[str, int] = field(default_factory=dict)
+    """{resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them."""
     cache: Path = field(default_factory=default_folder)
+    """The folder of cached chunks."""
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
+    """Returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster."""
     show_progress: bool = False
+    """Whether stderr is a terminal."""
     query_seconds: float = 120.0
+    """The time for one query with all its retries."""
     response_bytes: int = MAX_BYTES
+    """The limit of the size of a response."""
     clock: Callable[[], float] = time.time
+    """Returns the seconds since the epoch."""
 
     @property
     def seconds(self) -> float:
@@ -135,19 +132,16 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A scale target whose load is read.
-
-    Attributes:
-        hpa: an HPA of the target.
-        metrics: the metrics of all of its HPAs, by `metric_key`.
-        pods: a regular expression of the names of the target's pods.
-        requests: what they request, where it is known; see PrometheusSettings.
-    """
+    """A scale target whose load is read."""
 
     hpa: HPA
+    """An HPA of the target."""
     metrics: Mapping[str, MetricSource]
+    """The metrics of all of its HPAs, by `metric_key`."""
     pods: str
+    """A regular expression of the names of the target's pods."""
     requests: Mapping[str, int]
+    """What they request, where it is known; see PrometheusSettings."""
 
 
 class PrometheusReader:
