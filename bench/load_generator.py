@@ -29,29 +29,26 @@ _GRACE_SECONDS = 30.0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """A load to generate.
-
-    Attributes:
-        host: where the server is.
-        port: its port.
-        certificate: the client certificate's file, with its key.
-        key: the key's file.
-        targets: paths with queries, requested in turn.
-        head: the headers of each request.
-        connections: their number.
-        seconds: the duration.
-        warm_up: seconds before requests count.
-    """
+    """A load to generate."""
 
     host: str
+    """Where the server is."""
     port: int
+    """Its port."""
     certificate: str
+    """The client certificate's file, with its key."""
     key: str
+    """The key's file."""
     targets: tuple[str, ...]
+    """Paths with queries, requested in turn."""
     head: Head
+    """The headers of each request."""
     connections: int
+    """Their number."""
     seconds: float
+    """The duration."""
     warm_up: float = 1.0
+    """Seconds before requests count."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,29 +41,26 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a load.
-
-    Attributes:
-        seconds: the duration.
-        due: requests that were due.
-        not_sent: requests that were not sent, because all connections were waiting.
-        statuses: responses by status.
-        without_retry_after: responses with 429 and no Retry-After.
-        closed: connections that the server closed.
-        cpu_seconds: the generator's own.
-        server_cpu_seconds: the server's.
-        failure: the first response with another status than 200 and 429.
-    """
+    """The result of a load."""
 
     seconds: float
+    """The duration."""
     due: int
+    """Requests that were due."""
     not_sent: int
+    """Requests that were not sent, because all connections were waiting."""
     statuses: Mapping[str, Latency]
+    """Responses by status."""
     without_retry_after: int
+    """Responses with 429 and no Retry-After."""
     closed: int
+    """Connections that the server closed."""
     cpu_seconds: float
+    """The generator's own."""
     server_cpu_seconds: float
+    """The server's."""
     failure: str = ""
+    """The first response with another status than 200 and 429."""
 
     def count(self, status: int) -> int:
         """Return the number of responses with this status."""

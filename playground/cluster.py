@@ -28,21 +28,18 @@ _NODE: Final = "playground"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running cluster.
-
-    Attributes:
-        url: the API server.
-        kubeconfig: of a cluster admin.
-        pki: the certificates and their CAs.
-        server: the API server; `hang_up` and `listen` make an outage.
-        controllers: the tasks of the deployment controller and the kubelet; they end only with an error.
-    """
+    """A running cluster."""
 
     url: str
+    """The API server."""
     kubeconfig: Path
+    """The kubeconfig of a cluster admin."""
     pki: Pki
+    """The certificates and their CAs."""
     server: PlaygroundApiServer | KubeApiServer
+    """The API server; `hang_up` and `listen` make an outage."""
     controllers: tuple[asyncio.Task[None], ...] = ()
+    """The tasks of the deployment controller and the kubelet; they end only with an error."""
 
     @property
     def is_real(self) -> bool:

@@ -44,15 +44,12 @@ also_copy=
 
 
 class Survivor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change that no test notices.
-
-    Attributes:
-        change: the function, and the changed lines of the diff, without indentation.
-        reason: why no test has to notice it.
-    """
+    """A change that no test notices."""
 
     change: str
+    """The function, and the changed lines of the diff, without indentation."""
     reason: str
+    """Why no test has to notice it."""
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,17 +61,14 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Result:
-    """What mutmut found.
-
-    Attributes:
-        total: the number of mutants.
-        survivors: those that no test noticed: (change, diff); lines that are in a function twice make equal changes.
-        timeouts: the changes whose tests did not end in 25 seconds and five times their usual duration.
-    """
+    """What mutmut found."""
 
     total: int
+    """The number of mutants."""
     survivors: tuple[tuple[str, str], ...]
+    """Those that no test noticed: (change, diff); lines that are in a function twice make equal changes."""
     timeouts: tuple[str, ...] = ()
+    """The changes whose tests did not end in 25 seconds and five times their usual duration."""
 
 
 def expected_of(module: str) -> Expected:

@@ -27,19 +27,16 @@ class Isolation(Enum):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Where commands run.
-
-    Attributes:
-        user: the number of the user that they see.
-        read_only: a folder that they cannot write to.
-        writable: the only one that they can.
-        isolation: how; NAMESPACES also makes `/` read-only.
-    """
+    """Where commands run."""
 
     user: int
+    """The number of the user that they see."""
     read_only: Path
+    """A folder that they cannot write to."""
     writable: Path
+    """The only one that they can."""
     isolation: Isolation
+    """How; NAMESPACES also makes `/` read-only."""
 
     def command_line(self, command: list[str]) -> list[str]:
         """Return the command line that runs a command here."""

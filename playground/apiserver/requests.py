@@ -23,23 +23,20 @@ _NAMESPACE_SUBRESOURCES: Final = ("status", "finalize")
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """One request.
-
-    Attributes:
-        verb: the API verb for a resource, else the HTTP method in lower case.
-        path: the decoded path.
-        is_resource: whether it names a resource; the following attributes are empty otherwise.
-        name: of the object; also where a fieldSelector asks for exactly one.
-    """
+    """One request."""
 
     verb: str
+    """The API verb for a resource, else the HTTP method in lower case."""
     path: str
+    """The decoded path."""
     is_resource: bool = False
+    """Whether it names a resource; the following attributes are empty otherwise."""
     group: str = ""
     version: str = ""
     namespace: str = ""
     resource: str = ""
     name: str = ""
+    """The name of the object; also where a fieldSelector asks for exactly one."""
     subresource: str = ""
 
     @classmethod

@@ -15,16 +15,10 @@ CREATE_ONLY: Final = ("create",)
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """One resource in one version.
-
-    Attributes:
-        group: the API group, "" for the core group.
-        subresources: their names.
-        generation: metadata.generation counts changes of spec.
-        unconditional_update: an update without resourceVersion is allowed.
-    """
+    """One resource in one version."""
 
     group: str
+    """The API group, "" for the core group."""
     version: str
     kind: str
     plural: str
@@ -33,9 +27,12 @@ class ResourceType:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
+    """Their names."""
     verbs: tuple[str, ...] = _ALL_VERBS
     generation: bool = False
+    """True if metadata.generation counts changes of spec."""
     unconditional_update: bool = True
+    """An update without resourceVersion is allowed."""
 
     @property
     def api_version(self) -> str:

@@ -24,21 +24,18 @@ _KEPT_REVISIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write.
-
-    Attributes:
-        type: the event of a watch without selectors.
-        resource: the resource.
-        object: the new state, or the last one if it was deleted.
-        previous: the state before, None for a new object.
-        revision: of this write.
-    """
+    """One write."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
+    """The event of a watch without selectors."""
     resource: GroupResource
+    """The resource."""
     object: Object
+    """The new state, or the last one if it was deleted."""
     previous: Object | None
+    """The state before, None for a new object."""
     revision: int
+    """The revision of this write."""
 
 
 class Subscription:

@@ -29,19 +29,16 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Options of a watch.
-
-    Attributes:
-        since: the resourceVersion to start from; None to start with all objects as ADDED.
-        bookmarks: whether to send BOOKMARK events.
-        seconds: the timeout.
-        bookmark_seconds: the interval of bookmarks.
-    """
+    """Options of a watch."""
 
     since: int | None
+    """The resourceVersion to start from; None to start with all objects as ADDED."""
     bookmarks: bool
+    """Whether to send BOOKMARK events."""
     seconds: float
+    """The timeout."""
     bookmark_seconds: float
+    """The interval of bookmarks."""
 
 
 async def watch(

@@ -21,21 +21,18 @@ SERIES_HEAD = b'{"status":"success","data":['
 
 @dataclass
 class FaultyPrometheus:
-    """`query` and `series` write the responses to the two endpoints; every request closes its connection.
-
-    Attributes:
-        url: its base address.
-        query: writes the response to an instant query.
-        series: writes the response to a series request.
-        queries: the PromQL of the requests so far.
-        open: connections that are open now.
-    """
+    """`query` and `series` write the responses to the two endpoints; every request closes its connection."""
 
     url: str = ""
+    """Its base address."""
     query: Reply = field(default_factory=lambda: responds(vector({}, 1)))
+    """Writes the response to an instant query."""
     series: Reply = field(default_factory=lambda: responds(SERIES_HEAD + b"]}"))
+    """Writes the response to a series request."""
     queries: list[str] = field(default_factory=list)
+    """The PromQL of the requests so far."""
     open: int = 0
+    """Connections that are open now."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Respond to one request."""

@@ -39,17 +39,14 @@ async def start_browser(chromium: Chromium) -> AsyncIterator[Browser]:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page in a browser context of its own.
-
-    Attributes:
-        page: playwright's page.
-        requests: the URL of each request, those of event streams included.
-        problems: exceptions, and the errors and warnings of the console.
-    """
+    """A page in a browser context of its own."""
 
     page: Page
+    """Playwright's page."""
     requests: list[str] = field(default_factory=list)
+    """The URL of each request, those of event streams included."""
     problems: list[str] = field(default_factory=list)
+    """Exceptions, and the errors and warnings of the console."""
 
     async def texts(self, selector: str) -> list[str]:
         """Return the text of all elements of a CSS selector."""

@@ -140,35 +140,32 @@ class ConstantLoad(Load):
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The running environment; `client` and `kubeconfig` are of a cluster admin, without a proxy.
-
-    Attributes:
-        folder: for files of scenarios.
-        cluster: the API server.
-        client: a cluster admin's.
-        prometheus: the real one.
-        workload: what Prometheus scrapes.
-        load: what the workload reports.
-        prometheus_proxy: between adapter and Prometheus.
-        adapter_api: between adapter and API server.
-        autoscaler_api: between autoscalers and API server; its `writes` are all that they write.
-        adapter: the process.
-        autoscalers: the processes; scenarios may replace them and add replicas.
-        rules: the adapter's rules file.
-    """
+    """The running environment; `client` and `kubeconfig` are of a cluster admin, without a proxy."""
 
     folder: Path
+    """For files of scenarios."""
     cluster: Cluster
+    """The API server."""
     client: KubeClient
+    """A cluster admin's."""
     prometheus: PrometheusServer
+    """The real one."""
     workload: Workload
+    """What Prometheus scrapes."""
     load: ConstantLoad
+    """What the workload reports."""
     prometheus_proxy: FaultProxy
+    """Between adapter and Prometheus."""
     adapter_api: FaultProxy
+    """Between adapter and API server."""
     autoscaler_api: FaultProxy
+    """Between autoscalers and API server; its `writes` are all that they write."""
     adapter: MeasuredProcess
+    """The process."""
     autoscalers: list[MeasuredProcess]
+    """The processes; scenarios may replace them and add replicas."""
     rules: Path
+    """The adapter's rules file."""
     autoscaler_namespace: str
 
     @property

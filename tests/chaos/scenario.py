@@ -15,17 +15,14 @@ from tests.eventually import eventually
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a scenario's coroutine gets.
-
-    Attributes:
-        environment: the processes and proxies.
-        seconds: how long a fault lasts at least; 0 in the short run, where it lasts until it was met.
-        random: for everything that is random.
-    """
+    """What a scenario's coroutine gets."""
 
     environment: Environment
+    """The processes and proxies."""
     seconds: float
+    """How long a fault lasts at least; 0 in the short run, where it lasts until it was met."""
     random: random.Random
+    """For everything that is random."""
 
     async def hold(self, *, reconciliations: int = 2) -> None:
         """Wait until each HPA was reconciled so many times, with or without an error, and `seconds` have passed."""
@@ -38,21 +35,18 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A fault.
-
-    Attributes:
-        name: of `--only`.
-        fault: the fault in words, for the table.
-        promise: what holds during the fault, beside the promises that hold for all (see promises).
-        inject: injects the fault, checks the promise (AssertionError), and ends the fault.
-        short: it is part of `make test`.
-    """
+    """A fault."""
 
     name: str
+    """The name of `--only`."""
     fault: str
+    """The fault in words, for the table."""
     promise: str
+    """What holds during the fault, beside the promises that hold for all (see promises)."""
     inject: Callable[[Run], Awaitable[None]]
+    """Injects the fault, checks the promise (AssertionError), and ends the fault."""
     short: bool = False
+    """It is part of `make test`."""
 
 
 def during(

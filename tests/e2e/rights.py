@@ -26,19 +26,16 @@ _FORBIDDEN: Final = 403
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a binding allows: one verb on one resource; of a role that every cluster has, all of it.
-
-    Attributes:
-        binding: its path.
-        role: its path.
-        namespace: where it applies; empty: in the cluster.
-        rules: one of one verb and one resource, or all rules of a role that is not ours.
-    """
+    """What a binding allows: one verb on one resource; of a role that every cluster has, all of it."""
 
     binding: str
+    """Its path."""
     role: str
+    """Its path."""
     namespace: str
+    """Where it applies; empty: in the cluster."""
     rules: tuple[PolicyRule, ...]
+    """One of one verb and one resource, or all rules of a role that is not ours."""
     is_ours: bool
 
     def allows(self, access: Access) -> bool:

@@ -35,17 +35,14 @@ _PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The metrics of an app.
-
-    Attributes:
-        total: in thousandths; the object's and the external metric's value, and the sum of all pods' values.
-        silent: the number of pods without a value.
-        failing: the API groups whose responses are errors.
-    """
+    """The metrics of an app."""
 
     total: int = 0
+    """In thousandths; the object's and the external metric's value, and the sum of all pods' values."""
     silent: int = 0
+    """The number of pods without a value."""
     failing: frozenset[str] = frozenset()
+    """The API groups whose responses are errors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,39 +28,36 @@ class CaseFileError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One recorded request and its response.
-
-    Attributes:
-        number: of the recording.
-        title: what it is about.
-        via: through the API server's aggregation layer, or directly to the adapter.
-        user: the user of the client certificate; None for none.
-        method: of HTTP, or what was sent in its place.
-        path: URL-encoded, with its query.
-        headers: those of the request beside `Accept: application/json`, as (name, value).
-        status: of the response.
-        content_type: of the response.
-        size: the bytes of the response's body, uncompressed.
-        document: the body, where it was JSON and not too long to be kept.
-        text: the body, where it was a short text; `base64: ...` for binary.
-        queries: the PromQL of the instant queries meanwhile, each once.
-        fault: how Prometheus failed meanwhile; None where it did not.
-    """
+    """One recorded request and its response."""
 
     number: int
+    """The number of the recording."""
     title: str
+    """What it is about."""
     via: Literal["aggregator", "direct"]
+    """Through the API server's aggregation layer, or directly to the adapter."""
     user: str | None
+    """The user of the client certificate; None for none."""
     method: str
+    """The method of HTTP, or what was sent in its place."""
     path: str
+    """URL-encoded, with its query."""
     headers: tuple[tuple[str, str], ...]
+    """Those of the request beside `Accept: application/json`, as (name, value)."""
     status: int
+    """The status of the response."""
     content_type: str
+    """The content type of the response."""
     size: int
+    """The bytes of the response's body, uncompressed."""
     document: Any
+    """The body, where it was JSON and not too long to be kept."""
     text: str | None
+    """The body, where it was a short text; `base64: ...` for binary."""
     queries: tuple[str, ...]
+    """The PromQL of the instant queries meanwhile, each once."""
     fault: str | None
+    """How Prometheus failed meanwhile; None where it did not."""
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Case:

@@ -77,21 +77,18 @@ class Reply:
 
 @dataclass(slots=True)
 class Environment:
-    """The running environment.
-
-    Attributes:
-        is_real: whether a real kube-apiserver serves the API.
-        api_url: where the API is.
-        adapter_url: where the adapter is.
-        tap: between the adapter and Prometheus.
-        adapter: the process.
-    """
+    """The running environment."""
 
     is_real: bool
+    """Whether a real kube-apiserver serves the API."""
     api_url: str
+    """Where the API is."""
     adapter_url: str
+    """Where the adapter is."""
     tap: PrometheusTap
+    """Between the adapter and Prometheus."""
     adapter: ChildProcess
+    """The process."""
     _folder: Path
     _places: Mapping[str, object]
     _pki: Pki

@@ -40,25 +40,22 @@ _PEERS_OWN_PATHS: Final = re.compile(r"/(statusz|(health|live|ready)z/(log|infor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected response.
-
-    Attributes:
-        statuses: any of these.
-        content_type: exactly; up to the version for Prometheus' text format.
-        document: the decoded body, see bodies; NOT_KEPT if only its size and form can be checked.
-        part: the response may have more than the document: keys of objects, and entries of lists with names.
-        says: texts that a Status' message must contain; if there are any, the rest of the message is not compared.
-        queries: the PromQL that Prometheus must get, each once; None if they are not compared.
-        tolerance: the relative difference that values may have.
-    """
+    """The expected response."""
 
     statuses: tuple[int, ...]
+    """Any of these."""
     content_type: str
+    """Exactly; up to the version for Prometheus' text format."""
     document: Any
+    """The decoded body, see bodies; NOT_KEPT if only its size and form can be checked."""
     part: bool = False
+    """The response may have more than the document: keys of objects, and entries of lists with names."""
     says: tuple[str, ...] = ()
+    """Texts that a Status' message must contain; if there are any, the rest of the message is not compared."""
     queries: tuple[str, ...] | None
+    """The PromQL that Prometheus must get, each once; None if they are not compared."""
     tolerance: float = 0.0
+    """The relative difference that values may have."""
 
     def error(self, code: int, reason: str, message: str = "", *, says: tuple[str, ...] = ()) -> Expected:
         """The same with a Status in place of the document; with `says` in place of the message."""

@@ -58,18 +58,16 @@ class ReceivedRequest:
 
 @dataclass
 class SignatureVerifier:
-    """Verifies signatures for one service in one region.
-
-    Attributes:
-        region, service: what requests must be signed for.
-        keys: by access key.
-        now: None for the present.
-    """
+    """Verifies signatures for one service in one region."""
 
     region: str
+    """What requests must be signed for."""
     service: str
+    """What requests must be signed for."""
     keys: dict[str, Key] = field(default_factory=dict)
+    """By access key."""
     now: datetime.datetime | None = None
+    """None for the present."""
 
     def verify(self, request: ReceivedRequest) -> str:
         """Return the access key that signed a request. Raise RefusedError if none did."""
@@ -132,21 +130,18 @@ def _uri_encode(text: bytes) -> str:
 
 @dataclass
 class FakeAws:
-    """STS, and the endpoint from which pods get their credentials.
-
-    Attributes:
-        verifier: gets the keys that are issued.
-        lifetime: of issued keys, in seconds.
-        forms: of the requests to STS.
-        pod_tokens: the tokens that requests for a pod's credentials had.
-        issued: how many keys have been issued.
-    """
+    """STS, and the endpoint from which pods get their credentials."""
 
     verifier: SignatureVerifier
+    """Gets the keys that are issued."""
     lifetime: float = 3600.0
+    """The lifetime of issued keys, in seconds."""
     forms: list[Mapping[str, str]] = field(default_factory=list)
+    """The forms of the requests to STS."""
     pod_tokens: list[str] = field(default_factory=list)
+    """The tokens that requests for a pod's credentials had."""
     issued: int = 0
+    """How many keys have been issued."""
 
     def application(self) -> web.Application:
         application = web.Application()

@@ -30,19 +30,16 @@ SECRET = "s3cret:with/reserved+characters%"
 
 @dataclass
 class TokenServer:
-    """An authorization server with one client.
-
-    Attributes:
-        basic: it accepts the client's secret with HTTP Basic; otherwise only in the form.
-        reply: what it responds instead of a token.
-        valid: tokens that are accepted.
-        forms: of the requests.
-    """
+    """An authorization server with one client."""
 
     basic: bool = True
+    """It accepts the client's secret with HTTP Basic; otherwise only in the form."""
     reply: web.Response | None = None
+    """What it responds instead of a token."""
     valid: set[str] = field(default_factory=set)
+    """Tokens that are accepted."""
     forms: list[dict[str, Any]] = field(default_factory=list)
+    """The forms of the requests."""
     url: str = ""
 
     async def token(self, request: web.Request) -> web.Response:

@@ -21,15 +21,12 @@ from tests.adapter.upstream.test_oauth2 import SECRET, TokenServer, running
 
 @dataclass
 class ForwardProxy:
-    """A proxy for one user, which connects every request to where it is sent.
-
-    Attributes:
-        url: with the user's password.
-        lines: the first lines of all requests.
-    """
+    """A proxy for one user, which connects every request to where it is sent."""
 
     url: str = ""
+    """With the user's password."""
     lines: list[str] = field(default_factory=list)
+    """The first lines of all requests."""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
