@@ -13,9 +13,9 @@ import asyncio
 import datetime
 import ipaddress
 import logging
-import os
 import socket
 import ssl
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,8 +269,8 @@ def _usable(files: CertificateFiles, now: datetime.datetime) -> bool:
 
 def _write(path: Path, content: bytes, *, mode: int) -> None:
     """Replace a file in one step; it is never readable by more than `mode` says."""
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        new = Path(directory, path.name)
+        new.touch(mode)
+        new.write_bytes(content)
+        new.replace(path)

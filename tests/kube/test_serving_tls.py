@@ -200,6 +200,22 @@ def test_damaged_self_signed_certificate_is_made_again(tmp_path: Path) -> None:
     serving(self_signed_files(tmp_path, now=NOW))
 
 
+def test_two_processes_can_make_a_certificate_in_one_directory_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adapter and the autoscaler have the same default."""
+    replace = Path.replace
+
+    def after_another_process(path: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        self_signed_files(tmp_path, now=NOW)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", after_another_process)
+    serving(self_signed_files(tmp_path, now=NOW))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apiserver.crt", "apiserver.key"]
+
+
 def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TLSError, match=r"--cert-dir=.*file"):
