@@ -216,7 +216,7 @@ def outcomes(load: NDArray[np.floating], expected: NDArray[np.floating], options
     """Count minutes by how the highest load within the horizon compared with what was expected.
 
     Returns:
-        By at most 10 % more or less: `within`; `above` or `below` that. Where either is not known, a minute counts not.
+        By at most 10 % more or less: `within`; `above` or `below` that. A minute is not counted if either is not known.
     """
     ahead = math.ceil(options.horizon / MINUTE)
     if len(load) <= ahead:
