@@ -110,7 +110,7 @@ def _limited(one: RuleObject, tenancy: Tenancy) -> RuleObject:
     """Return an object without its rules if they alone are too many: a ConfigMap can have thousands."""
     if one.name.namespace in ("", tenancy.own_namespace) or len(one.rules) <= tenancy.max_rules:
         return one
-    error = f"it has {len(one.rules)} rules, and a namespace can have {tenancy.max_rules}"
+    error = f"it has more than {tenancy.max_rules} rules, the most that a namespace can have"
     return structs.replace(one, rules=(), error=error, reason=Reason.TOO_MANY_RULES.value)
 
 

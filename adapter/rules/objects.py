@@ -9,6 +9,7 @@ instead of rules.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -244,16 +245,27 @@ def _check_keys(part: Part, tree: Mapping[str, Tree], *, namespaced: bool) -> st
 def _rules_of_config_map(
     obj: Mapping[str, Any], name: ObjectName, servers: _Servers, tenancy: Tenancy
 ) -> Iterable[AnyRule]:
-    """Read each key of a ConfigMap's data, which is a rules file with `rules` and `externalRules` only."""
-    data = obj.get("data")
+    """Read each key of a ConfigMap's data, which is a rules file with `rules` and `externalRules` only.
+
+    The result ends after the key with which there are more rules than a namespace can have.
+    """
+    found = obj.get("data")
+    data = found if isinstance(found, dict) else {}
     namespace = "" if name.namespace == tenancy.own_namespace else name.namespace
-    for key, text in data.items() if isinstance(data, dict) else ():
+    # A MiB has room for thousands of files and of rules, which take seconds to read.
+    if namespace and len(data) > tenancy.max_rules:
+        raise RulesError(f"{name}: data: there can be {tenancy.max_rules} keys, and these are {len(data)}")
+    left = tenancy.max_rules if namespace else sys.maxsize
+    for key, text in data.items():
         source = f"{name}: data.{key}"
         file = parse_rules_only(_text(text), servers=usable_servers(servers, namespace), source=source)
         for rule in file.all_rules:
             if namespace and rule.destination.headers:
                 raise RulesError(f"{source}: {rule.key}.headers: only rules for all namespaces can set headers")
             yield restricted(rule, key=f"{name} {key} {rule.key}", namespace=namespace, tenancy=tenancy)
+        left -= len(file.all_rules)
+        if left < 0:  # too many, however many the other keys have
+            return
 
 
 def _texts(part: Part, value: object) -> Tree | None:

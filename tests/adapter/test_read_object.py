@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from adapter.prometheus import PrometheusOptions
 from adapter.prometheus.options import Tenant
@@ -147,6 +148,21 @@ def test_rules_of_a_config_map_have_their_places_as_keys() -> None:
     ]
     assert {rule.destination.tenant for rule in found.rules} == {TENANT}
     assert {rule.namespace for rule in found.rules} == {"shop"}
+
+
+def test_a_config_map_with_too_many_keys_or_rules_is_not_read_to_its_end() -> None:
+    """Reading a MiB of them takes seconds."""
+    tenancy = structs.replace(TENANCY, max_rules=3)
+
+    def read_keys(*texts: str, namespace: str = "shop") -> RuleObject:
+        data = {f"{number}.yaml": text for number, text in enumerate(texts)}
+        obj = {"kind": "ConfigMap", "metadata": {"name": "rules", "namespace": namespace}, "data": data}
+        return read_object(obj, servers=SERVERS, tenancy=tenancy)
+
+    assert read_keys(RULES_TEXT, "{}", "rules: [").error.startswith("data.2.yaml: line 2")
+    assert len(read_keys(RULES_TEXT, RULES_TEXT, "rules: [").rules) == 4  # one too many: none is used
+    assert read_keys(*["{}"] * 4).error == "data: there can be 3 keys, and these are 4"
+    assert read_keys(*["{}"] * 4, namespace="milliscale").error == ""
 
 
 def test_rules_of_a_config_map_in_the_namespace_of_the_adapter_are_not_restricted() -> None:

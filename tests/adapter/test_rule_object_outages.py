@@ -36,9 +36,11 @@ LONG = {"type": "External", "seriesQuery": "jobs", "metricsQuery": "sum(<<.Serie
 NAME = ObjectName("MetricRule", "shop", "queue")
 
 
-def rule(spec: dict[str, Any], *, version: str = "1", generation: int = 1) -> dict[str, Any]:
+def rule(
+    spec: dict[str, Any], *, version: str = "1", generation: int = 1, namespace: str = "shop", name: str = "queue"
+) -> dict[str, Any]:
     """A MetricRule as the API server sends it."""
-    metadata = {"namespace": "shop", "name": "queue", "resourceVersion": version, "generation": generation}
+    metadata = {"namespace": namespace, "name": name, "resourceVersion": version, "generation": generation}
     return {"kind": "MetricRule", "metadata": {**metadata, "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec}
 
 
@@ -77,14 +79,19 @@ async def rule_objects(
     items: list[dict[str, Any]] | None = None,
     refusal: int = 0,
     settings: RuleObjectSettings = DEFAULTS.rule_objects,
+    before_read: Callable[[Env, str], None] = lambda env, name: None,
 ) -> AsyncIterator[Env]:
-    """Read MetricRules; with `refusal` the API server refuses to list them, with this status."""
+    """Read MetricRules; with `refusal` the API server refuses to list them, with this status.
+
+    `before_read` is called with the name of each object that is read.
+    """
     collection, prometheus = Collection(), CannedPrometheus()
     collection.items = items or []
     read: list[str] = []
 
     def read_and_record(obj: Any, *rest: Any) -> Any:
         read.append(obj["metadata"]["name"])
+        before_read(env, obj["metadata"]["name"])
         return METRIC_RULES.read(obj, *rest)
 
     async with scripted_server() as api, connected(api, folder) as client:
@@ -157,6 +164,19 @@ async def test_start_waits_for_the_series_of_listed_objects(tmp_path: Path) -> N
         await env.objects.known.wait()
         assert env.objects.state(NAME) is not None
         assert env.prometheus.listed
+
+
+async def test_objects_that_take_long_to_read_delay_those_of_other_namespaces_by_one(tmp_path: Path) -> None:
+    found: list[tuple[str, bool]] = []
+
+    def read_slowly(env: Env, name: str) -> None:
+        found.append((name, env.makes("queue_length")))
+        env.now += 10
+
+    long = [rule({**QUEUE, "metric": name}, namespace="bank", name=name) for name in ("a", "b", "c")]
+    async with rule_objects(tmp_path, items=[*long, rule(QUEUE)], before_read=read_slowly) as env:
+        await env.objects.known.wait()
+    assert found == [("a", False), ("queue", False), ("b", True), ("c", True)]
 
 
 async def test_last_known_rules_stay_in_use_while_the_api_server_is_away(tmp_path: Path) -> None:
