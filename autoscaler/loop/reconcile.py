@@ -90,6 +90,7 @@ class Reconciler:
         decision = self._decide_on(observation)
         if decision.error is not None:
             return Result.FAILED
+        self._reactions.decided(decision, written_ms=None)
         return Result.SCALE_UP if decision.is_early_scale_up else Result.NONE
 
     async def scale_up_early(self, hpa: HPA, *, timeout: float) -> bool:

@@ -1,8 +1,8 @@
 """How soon a scale-up followed the load: what is known of each part of that time.
 
 The load rose between the last sample for which the current replicas sufficed and the first that called for more; when
-is not known. A reconciliation used that sample, and windows and policies may have held the scale-up back since. Nothing
-is estimated: what has no timestamp is left out.
+is not known. A reconciliation or an evaluation of an eager HPA used that sample, and windows and policies may have held
+the scale-up back since. Nothing is estimated: what has no timestamp is left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reactions:
         self._known: dict[HPAKey, tuple[_Reconciliation | None, _Reconciliation | None]] = {}
 
     def decided(self, decision: Decision, *, written_ms: int | None) -> ReactionRecord | None:
-        """Process a reconciliation; return how soon it followed the load if it scaled up for a metric.
+        """Process a reconciliation or an evaluation; return how soon it followed the load if it scaled up for a metric.
 
         Args:
             decision: the decision.
@@ -99,7 +99,7 @@ def reaction_text(reaction: ReactionRecord) -> str:
         samples += f"not yet by that of {_clock(reaction.sufficed)}, "
     parts = [
         (reaction.sync_seconds, "of sync period"),
-        (reaction.held_seconds or None, "of windows and policies"),
+        (round(reaction.held_seconds, 1) or None, "of windows and policies"),
         (reaction.write_seconds, "of writing"),
     ]
     known = ", ".join(f"{seconds:.1f}s {what}" for seconds, what in parts if seconds is not None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import looptime
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from autoscaler.core.observation import Observation, Pod, Scale, ValuesResponse
 from autoscaler.loop.eager import EagerEvaluator, Result
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
-from autoscaler.records.record import DecisionRecord
+from autoscaler.records.decision_log import DecisionLog
+from autoscaler.records.reaction import reaction_text
+from autoscaler.records.record import DecisionRecord, time_text
 from autoscaler.settings import EagerSettings
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
@@ -36,6 +39,8 @@ SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
 DEPTH = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/depth"
 SYNC = 15.0
 START = 1_767_323_045.0
+EPOCH = 1024.0
+"""The event loop's time at the start."""
 FLAGS = Config(tolerance=0.0, downscale_stabilization_ms=60_000)
 
 Load = Callable[[float], float | None]
@@ -74,7 +79,7 @@ class Api:
             await asyncio.Event().wait()
         if value is None:
             raise StatusError.from_body(503, b"{}")
-        return {"items": [{"value": str(value), "timestamp": "2026-01-02T03:04:05Z"}]}
+        return {"items": [{"value": str(value), "timestamp": time_text(round(1000 * (START + now - EPOCH)))}]}
 
     async def put(self, path: str, body: Mapping[str, Any], query: Any = None, **_: Any) -> dict[str, Any]:
         if path == SCALE:
@@ -118,7 +123,7 @@ def simulate(
 
     `slowness`: the time in which the process does what takes a second otherwise.
     """
-    loop = looptime.new_event_loop(start=1024, noop_cycles=1)
+    loop = looptime.new_event_loop(start=EPOCH, noop_cycles=1)
     try:
         return loop.run_until_complete(_simulate(given_hpa, load, eager, seconds, refuses_scales, slowness))
     finally:
@@ -149,8 +154,11 @@ async def _simulate(
         client,
         kube,
         FLAGS,
-        wall_clock=lambda: START + clock(),
+        wall_clock=lambda: START + clock() - start,
         clock=clock,
+        decisions=DecisionLog(
+            0, on_record=lambda line: run.records.append(msgspec.json.decode(line, type=DecisionRecord))
+        ),
     )
     histories = reconciler.histories
 
@@ -263,6 +271,14 @@ def test_a_scale_up_is_written_within_two_seconds_and_a_scale_down_in_its_sync()
     assert 17.3 < first < 18.5
     assert second < first + 2  # without behavior, a sync at most doubles the replicas
     assert down in [sync for sync in run.syncs if sync > second + 60]
+
+
+def test_a_scale_up_names_the_samples_of_evaluations() -> None:
+    run = simulate(hpa(), steps([(20, 17.3), (80, 20)]), eager=True, seconds=20)
+    first, second = (reaction_text(each.reaction) for each in run.records if each.reaction is not None)
+    assert first.startswith("called for by the sample of 03:04:23.0, not yet by that of 03:04:22.0, written at")
+    assert "windows and policies" not in first
+    assert "1.0s of windows and policies" in second  # a sync at most doubles the replicas
 
 
 def test_evaluations_read_only_the_metric() -> None:
