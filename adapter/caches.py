@@ -117,22 +117,6 @@ class _Entry(Generic[T]):
     timer: asyncio.TimerHandle | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFigures:
-    """The use of a cache since it was opened."""
-
-    hits: int
-    """Callers that got a cached value."""
-    misses: int
-    """Callers that waited for a call; several can share one."""
-    refreshes: int
-    """Calls before an entry with hits expired."""
-    entries: int
-    """Keys now, with those of expired values that are not evicted yet."""
-    size: int
-    """The size of all entries, in bytes."""
-
-
 class _DeadlinePassed(Exception):
     """A call failed at its deadline, so callers with a later one try again; `__cause__` is the failure."""
 
@@ -142,7 +126,14 @@ class _DeadlinePassed(Exception):
 
 
 class RefreshAheadCache(Generic[T]):
-    """Cached values by key. Use as an async context manager, which owns the background calls."""
+    """Cached values by key. Use as an async context manager, which owns the background calls.
+
+    Attributes:
+        ttl: in seconds; 0 caches nothing, but still shares concurrent calls.
+        hits: the callers that got a cached value.
+        misses: those that waited for a call; several can share one.
+        refreshes: the calls before an entry with hits expired.
+    """
 
     def __init__(
         self,
@@ -158,7 +149,7 @@ class RefreshAheadCache(Generic[T]):
         """Create an empty cache.
 
         Args:
-            ttl: in seconds; 0 caches nothing, but still shares concurrent calls.
+            ttl: see the attribute.
             size: returns the bytes that a value takes.
             max_bytes: of all entries; the oldest are evicted first. Namespaces share a quarter of it.
             caches_failure: returns whether a failure is cached for later callers.
@@ -179,7 +170,7 @@ class RefreshAheadCache(Generic[T]):
         self._prefetching: dict[Hashable, asyncio.Task[None]] = {}
         self._tasks = asyncio.TaskGroup()
         self._is_open = False
-        self._hits = self._misses = self._refreshes = 0
+        self.hits = self.misses = self.refreshes = 0
         self._time: Callable[[], float] = lambda: 0.0
 
     async def __aenter__(self) -> Self:
@@ -203,9 +194,14 @@ class RefreshAheadCache(Generic[T]):
         self._is_open = False
 
     @property
-    def figures(self) -> CacheFigures:
-        """The use of the cache."""
-        return CacheFigures(self._hits, self._misses, self._refreshes, len(self._entries), self._shares.size)
+    def entries(self) -> int:
+        """The number of keys, with those of expired values that are not evicted yet."""
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """The size of all entries, in bytes."""
+        return self._shares.size
 
     def cached(self, key: Hashable) -> T | None:
         """Return the cached value; None on a miss and for a cached failure."""
@@ -214,7 +210,7 @@ class RefreshAheadCache(Generic[T]):
             return None
         if entry.expires > self._time():
             entry.hit = True
-            self._hits += 1
+            self.hits += 1
             return entry.value
         entry.missed = True
         return None
@@ -232,7 +228,7 @@ class RefreshAheadCache(Generic[T]):
         entry = self._entries.get(key)
         if entry is not None and entry.failure is not None:
             raise entry.failure.with_traceback(None)
-        self._misses += 1
+        self.misses += 1
         deadlines = self._deadlines.setdefault(key, [])
         deadlines.append(deadline)
         try:
@@ -312,7 +308,7 @@ class RefreshAheadCache(Generic[T]):
         entry = self._entries[key]
         entry.timer = asyncio.get_running_loop().call_at(entry.expires, self._expire, key)
         if entry.hit:
-            self._refreshes += 1
+            self.refreshes += 1
             self.prefetch(key, entry.fetch)
 
     def _expire(self, key: Hashable) -> None:

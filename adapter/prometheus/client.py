@@ -93,7 +93,7 @@ class PrometheusClient:
         self,
         options: PrometheusOptions,
         *,
-        observe: Callable[[str, float], None] | None = None,
+        observe: Callable[[str, float], None] = lambda *_: None,
         budget: MemoryBudget | None = None,
         settings: PrometheusSettings = DEFAULTS.prometheus,
     ) -> None:
@@ -281,7 +281,7 @@ class PrometheusClient:
         """Read the response to an instant query; `query` is its hash."""
         body = await read_up_to(response, _SHORT)
         if len(body) <= _SHORT:
-            return decode(response.status, body, max_samples=max_samples)
+            return decode(body, max_samples=max_samples)
         self._long[query] = True
         reader = VectorReader(max_samples=max_samples)
         return await read_list(reader, response, body, self._budget, limit=self._settings.response_bytes)
@@ -290,7 +290,7 @@ class PrometheusClient:
         self, max_samples: float, response: aiohttp.ClientResponse
     ) -> tuple[list[RangeSeries], Notices]:
         body = await _whole_body(response, _MAX_RANGE)
-        decoded = functools.partial(decode_range, response.status, body, max_samples=max_samples)
+        decoded = functools.partial(decode_range, body, max_samples=max_samples)
         if len(body) <= _SHORT:
             return decoded()
         with self._budget.share() as share:
@@ -315,8 +315,7 @@ class PrometheusClient:
         try:
             yield
         finally:
-            if self._observe is not None:
-                self._observe(path, time.monotonic() - started)
+            self._observe(path, time.monotonic() - started)
 
     def _check(self, notices: Notices) -> None:
         """Log warnings, each once; raise PrometheusPartialResponse if the response is partial and may not be."""

@@ -118,6 +118,7 @@ class _Series(msgspec.Struct):
     values: list[tuple[float, str]] | None = None  # absent for native histograms
 
 
+_OK = 200
 # How many samples are sorted at once.
 _PART = 1_000
 # The bytes of a sample without its text, and those of each label; measured with tracemalloc.
@@ -130,28 +131,26 @@ _scalar = msgspec.json.Decoder(tuple[float, str])
 _TYPE = re.compile(rb'"resultType"\s*:\s*"([^"\\]{0,40})"')
 
 
-def decode(status: int, body: bytes, *, max_samples: float = math.inf) -> Vector:
-    """Decode the response to an instant query, by its HTTP status and whole body.
+def decode(body: bytes, *, max_samples: float = math.inf) -> Vector:
+    """Decode the whole body of a successful response to an instant query.
 
     Raises:
         PrometheusError: it is an error or malformed, or has more than `max_samples`.
     """
-    if not 200 <= status < 300:
-        raise refusal(status, body)
-    notices, found, is_scalar = _read(status, body)
+    notices, found, is_scalar = _read(body)
     _check_number(len(found), max_samples)
     memory = _memory(found, len(body))
     return Vector(tuple(sorted(found, key=sample_order)), memory, is_scalar=is_scalar, notices=notices)
 
 
-def decode_range(status: int, body: bytes, *, max_samples: float = math.inf) -> tuple[list[RangeSeries], Notices]:
-    """Decode the response to a range query, by its HTTP status and whole body.
+def decode_range(body: bytes, *, max_samples: float = math.inf) -> tuple[list[RangeSeries], Notices]:
+    """Decode the whole body of a successful response to a range query.
 
     Raises:
         PrometheusError: it is an error or malformed, or has more than `max_samples` of all series together.
     """
     try:
-        notices, kind, result = _opened(status, body)
+        notices, kind, result = _opened(body)
         if kind != "matrix":
             raise PrometheusResultError(f"the query's result is of type {kind[:40]!r}")
         series = _matrix.decode(result)
@@ -203,7 +202,7 @@ class VectorReader(ListReader[Vector]):
     def finish(self) -> Vector:
         """Return the whole result; see ListReader.finish."""
         text = self.rest
-        notices, found, is_scalar = _read(200, text)
+        notices, found, is_scalar = _read(text)
         samples, memory = self._samples + found, self._memory + _memory(found, len(text))
         self._samples = []
         _check_number(len(samples), self._max_samples)
@@ -216,10 +215,10 @@ class VectorReader(ListReader[Vector]):
         return Vector(ordered, memory, is_scalar=is_scalar, notices=notices)
 
 
-def _read(status: int, body: bytes) -> tuple[Notices, list[Sample], bool]:
+def _read(body: bytes) -> tuple[Notices, list[Sample], bool]:
     """Return the notices of a body, its samples in the order in which they arrived, and whether it is a scalar."""
     try:
-        notices, kind, result = _opened(status, body)
+        notices, kind, result = _opened(body)
         if kind == "scalar":
             return notices, [Sample({}, *_point(_scalar.decode(result)))], True
         if kind != "vector":
@@ -229,11 +228,11 @@ def _read(status: int, body: bytes) -> tuple[Notices, list[Sample], bool]:
         raise unreadable(error) from error
 
 
-def _opened(status: int, body: bytes) -> tuple[Notices, str, msgspec.Raw]:
+def _opened(body: bytes) -> tuple[Notices, str, msgspec.Raw]:
     """Return the notices of a response, the type of its result, and the result."""
     response = _body.decode(body)
     if response.status != "success" or response.data is None:
-        raise refusal(status, body)
+        raise refusal(_OK, body)
     return response.alone(), response.data.result_type, response.data.result
 
 

@@ -48,8 +48,8 @@ class PrometheusServers:
         self,
         default: PrometheusOptions,
         *,
-        observe: Callable[[str, str, float], None] | None = None,
-        on_gone: Callable[[str], None] | None = None,
+        observe: Callable[[str, str, float], None] = lambda *_: None,
+        on_gone: Callable[[str], None] = lambda _: None,
         budget: MemoryBudget | None = None,
         settings: PrometheusSettings = DEFAULTS.prometheus,
     ) -> None:
@@ -146,7 +146,7 @@ class PrometheusServers:
     def _entry(self, options: PrometheusOptions) -> _Entry:
         found = self._entries.get(options)
         if found is None:
-            observe = functools.partial(self._observe, options.name) if self._observe is not None else None
+            observe = functools.partial(self._observe, options.name)
             client = PrometheusClient(options, observe=observe, budget=self._budget, settings=self._settings)
             found = self._entries[options] = _Entry(client)
         return found
@@ -156,7 +156,7 @@ class PrometheusServers:
         if entry is not None and entry.users == 0:
             del self._entries[options]
             await entry.client.__aexit__(None, None, None)
-            if self._on_gone is not None and all(one.name != options.name for one in self._entries):
+            if all(one.name != options.name for one in self._entries):
                 self._on_gone(options.name)
 
 

@@ -179,7 +179,7 @@ class Overview:
             "errors": sum(finding.severity is Severity.ERROR for finding in findings or ()),
             "servers": list(_server_figures(sources.telemetry.latency, servers)),
             "file": sources.rules_file(),
-            "cache": active.cache.figures,
+            "cache": active.cache,
             "freshness": sources.freshness,
             "coalesces": active.cache.ttl > 0,
             "merged": requests["merged"],

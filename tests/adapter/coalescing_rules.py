@@ -59,4 +59,4 @@ class AtOneMoment:
         self.requests += 1
         parameters = {"query": query, "time": f"{self._moment:.3f}"}
         async with self._http.post(f"{self._url}/api/v1/query", data=parameters) as response:
-            return decode(response.status, await response.read())
+            return decode(await response.read())

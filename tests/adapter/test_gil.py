@@ -41,7 +41,7 @@ def test_gil_is_released_after_every_500_items(pauses: list[int], count: int, ex
 
 
 async def test_decoding_releases_the_gil_in_a_thread_only(pauses: list[int]) -> None:
-    on_loop = decode(200, body(COUNT))
+    on_loop = decode(body(COUNT))
     reader = VectorReader()
     reader.feed(body(COUNT))
     assert pauses == []

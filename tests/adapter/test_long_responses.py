@@ -42,7 +42,7 @@ def test_pieces_decode_to_the_same_result(
     reader = VectorReader()
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
-    received, whole = reader.finish(), decode(200, body)
+    received, whole = reader.finish(), decode(body)
     assert repr(received).partition("memory")[0] == repr(whole).partition("memory")[0]
     assert received.notices.warnings == whole.notices.warnings == ["w"]
 

@@ -172,9 +172,9 @@ async def test_only_short_responses_are_decoded_at_once(
     at_once: list[int] = []
     from_results = results.decode
 
-    def note(status: int, body: bytes, *, max_samples: float) -> object:
+    def note(body: bytes, *, max_samples: float) -> object:
         at_once.append(len(body))
-        return from_results(status, body, max_samples=max_samples)
+        return from_results(body, max_samples=max_samples)
 
     monkeypatch.setattr(client_module, "decode", note)
     async with PrometheusClient(PrometheusOptions(url=server.url)) as client:

@@ -19,6 +19,7 @@ from adapter.prometheus import (
     Vector,
     scalar,
 )
+from adapter.prometheus.errors import refusal
 from adapter.prometheus.results import VectorReader, decode
 
 
@@ -35,7 +36,7 @@ def test_vector_is_sorted_by_labels() -> None:
             {"metric": {"verb": "GET", "pod": "a"}, "value": [5, "+Inf"]},
         ],
     )
-    assert decode(200, body) == Vector(
+    assert decode(body) == Vector(
         (
             Sample({"pod": "a", "verb": "GET"}, 5.0, math.inf),
             Sample({"pod": "a", "verb": "POST"}, 5.5, 1000.0),
@@ -45,7 +46,7 @@ def test_vector_is_sorted_by_labels() -> None:
 
 
 def test_scalar_has_a_time_and_a_value() -> None:
-    assert decode(200, success("scalar", [1, "5"])) == scalar(1.0, 5.0)
+    assert decode(success("scalar", [1, "5"])) == scalar(1.0, 5.0)
 
 
 @pytest.mark.parametrize("others", [0, 1, 3_000])  # the last one is decoded while it arrives
@@ -53,7 +54,7 @@ def test_native_histograms_are_an_error_that_says_what_to_query(others: int) -> 
     sample = {"metric": {}, "value": [5, "1"]}
     body = success("vector", [*[sample] * others, {"metric": {}, "histogram": [5, {"count": "3"}]}, sample])
     with pytest.raises(PrometheusResultError, match=r"native histograms, .* histogram_quantile\("):
-        decode(200, body)
+        decode(body)
     with pytest.raises(PrometheusResultError, match="native histograms"):
         in_pieces(body)
 
@@ -68,7 +69,7 @@ def in_pieces(body: bytes) -> None:
 @pytest.mark.parametrize("kind", ["matrix", "string", "", "x" * 10_000])
 def test_result_of_another_type_is_a_result_error(kind: str) -> None:
     with pytest.raises(PrometheusResultError):
-        decode(200, success(kind, []))
+        decode(success(kind, []))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_result_of_another_type_is_a_result_error(kind: str) -> None:
 )
 def test_garbage_is_a_bad_response(body: bytes) -> None:
     with pytest.raises(PrometheusBadResponse):
-        decode(200, body)
+        decode(body)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,6 @@ def test_garbage_is_a_bad_response(body: bytes) -> None:
     [
         (400, "bad_data", PrometheusQueryError),
         (422, "execution", PrometheusQueryError),
-        (200, "execution", PrometheusQueryError),
         (503, "timeout", PrometheusTimeout),
         (503, "canceled", PrometheusTimeout),
         (504, "", PrometheusTimeout),
@@ -120,16 +120,20 @@ def test_garbage_is_a_bad_response(body: bytes) -> None:
 )
 def test_refusals_have_distinct_errors(status: int, error_type: str, error: type[PrometheusError]) -> None:
     body = json.dumps({"status": "error", "errorType": error_type, "error": "line\none"}).encode()
-    with pytest.raises(error) as refused:
-        decode(status, body)
-    assert type(refused.value) is error
-    assert str(refused.value) == f"Prometheus answered with status {status}: line one"
+    refused = refusal(status, body)
+    assert type(refused) is error
+    assert str(refused) == f"Prometheus answered with status {status}: line one"
+
+
+def test_error_with_the_status_of_a_success_is_an_error() -> None:
+    with pytest.raises(PrometheusQueryError, match="Prometheus answered with status 200: bad"):
+        decode(json.dumps({"status": "error", "errorType": "execution", "error": "bad"}).encode())
 
 
 def test_message_of_a_server_is_printable_and_has_its_end() -> None:
     text = f'error when executing query="{"x" * 5_000}"\x1b]0;title\x07\x9b2J: the reason'
-    with pytest.raises(PrometheusQueryError) as refused:
-        decode(422, json.dumps({"status": "error", "errorType": "422", "error": text}).encode())
-    assert str(refused.value).endswith('x"\ufffd]0;title\ufffd\ufffd2J: the reason')
-    assert "error when executing query=" in str(refused.value)
-    assert len(str(refused.value)) < 500
+    refused = refusal(422, json.dumps({"status": "error", "errorType": "422", "error": text}).encode())
+    assert isinstance(refused, PrometheusQueryError)
+    assert str(refused).endswith('x"\ufffd]0;title\ufffd\ufffd2J: the reason')
+    assert "error when executing query=" in str(refused)
+    assert len(str(refused)) < 500

@@ -300,7 +300,7 @@ async def test_result_without_hits_is_not_refreshed_however_long_it_is_good() ->
         before = len(prometheus.evaluated)
         await asyncio.sleep(600)
         assert len(prometheus.evaluated) <= before + 1
-        assert cache.figures.entries == 0
+        assert cache.entries == 0
 
 
 @pytest.mark.looptime

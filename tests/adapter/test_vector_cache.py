@@ -265,4 +265,4 @@ async def test_results_of_a_namespace_evict_none_of_others() -> None:
         assert cache.latest(("large 0", shop)) is None
         for destination in (DEFAULT_DESTINATION, bank):
             assert cache.latest(("one", destination)) is not None
-        assert cache.figures.size < 26_000_000
+        assert cache.size < 26_000_000

@@ -119,7 +119,7 @@ class AtTime:
     ) -> Vector:
         parameters = {"query": query, "time": str(self._seconds)}
         async with self._http.get(f"{self._url}/api/v1/query", params=parameters) as response:
-            return decode(response.status, await response.read())
+            return decode(await response.read())
 
 
 class Pods:
