@@ -25,7 +25,7 @@ from adapter.commands.ignored_flags import IGNORED, ServeCommand, given_ignored_
 from adapter.commands.rule_object_flags import rule_object_flags
 from adapter.commands.serve import flags_of
 from adapter.commands.serve import serve as run_server
-from adapter.commands.serving_flags import serving_flags
+from adapter.commands.serving_flags import limit_flags, serving_flags
 from adapter.prometheus import PrometheusConfigError
 from adapter.rules import RulesError, load_rules
 from adapter.settings import DEFAULTS as SETTINGS
@@ -99,6 +99,7 @@ def main() -> None:
 @rule_object_flags
 @flag_section("Secure serving flags")
 @serving_flags
+@limit_flags
 @debug_flag
 @tls_flags
 @flag_section("Authentication flags")

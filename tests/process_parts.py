@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from adapter.commands.serving_flags import ServingOptions
+from adapter.commands.flags import ServeOptions
 from kube.process.settings import settings_of
 
 PACKAGES = {"adapter", "autoscaler", "kube"}
@@ -50,7 +50,7 @@ class Parts:
         new = [each for each in _objects() if id(each) not in before]
         parts = [each for each in new if type(each).__module__.partition(".")[0] in {*PACKAGES, "cachetools"}]
         # The process replaces the group in these, which are made of flags.
-        of_flags = {id(each.limits) for each in parts if isinstance(each, ServingOptions)}
+        of_flags = {id(each.limits) for each in parts if isinstance(each, ServeOptions)}
         for part in parts:
             if id(part) in of_flags:
                 continue

@@ -28,7 +28,7 @@ from adapter.upstream import Auth, header
 from kube.api.config import RestConfigError, load_config
 from kube.process.config_page import Flags
 from kube.process.flags import DURATION, FILE, POSITIVE_DURATION, Parsed, bool_option, option_group
-from kube.serving.options import AuthOptions
+from kube.serving.options import AuthOptions, ServerLimits
 from kube.web.options import UIAddress, external_url
 
 Command = Callable[..., None]
@@ -119,6 +119,7 @@ class ServeOptions:
     kubernetes: KubernetesOptions
     serving: ServingOptions
     auth: AuthOptions
+    limits: ServerLimits = field(default_factory=ServerLimits)
     rule_objects: RuleObjectOptions = field(default_factory=RuleObjectOptions)
     debug_endpoints: str = "local"
     """Either "local" or "off", see `debug_flag`."""

@@ -32,6 +32,9 @@ class RulesReloader:
         list_again: begins new lists of the series of the rules in use.
         telemetry: counts reloads.
         poll_seconds: the interval of polls.
+
+    Attributes:
+        problem: why the current file cannot be used; None if it is in use.
     """
 
     def __init__(
@@ -52,17 +55,12 @@ class RulesReloader:
         self._telemetry = telemetry
         self._poll_seconds = poll_seconds
         self._version: FilesVersion | None = None
-        self._problem: str | None = None
+        self.problem: str | None = None
         self._hangup = asyncio.Event()
-
-    @property
-    def problem(self) -> str | None:
-        """Why the current file cannot be used; None if it is in use."""
-        return self._problem
 
     def note(self) -> str | None:
         """Return the problem, and what is in use instead; None if there is no problem."""
-        return f"the last good rules stay in use: {self._problem}" if self._problem is not None else None
+        return f"the last good rules stay in use: {self.problem}" if self.problem is not None else None
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -96,17 +94,17 @@ class RulesReloader:
             await self._apply(rules)
             self._digest = rules.digest
             _log.info("reloaded the rules file %s: %d rules", self._path, len(rules.all_rules))
-        elif self._problem is not None:
+        elif self.problem is not None:
             self._telemetry.reload_successful.set(1)
             _log.info("the rules file has again the content that is in use")
         self._version = version
         self._files = (self._path, *rules.other_files)
-        self._problem = None
+        self.problem = None
 
     def _refuse(self, why: str, bug: Exception | None = None) -> None:
         self._telemetry.reload_successful.set(0)
-        if why != self._problem:
-            self._problem = why
+        if why != self.problem:
+            self.problem = why
             _log.error(
                 "the rules file has changed and cannot be used; the last good rules stay in use: %s", why, exc_info=bug
             )

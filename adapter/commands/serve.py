@@ -110,7 +110,7 @@ class _Adapter:
         telemetry: Telemetry,
     ) -> None:
         serving, settings = options.serving, options.settings
-        limits = replace(serving.limits, connection=settings.connections)
+        limits = replace(options.limits, connection=settings.connections)
         lister, authentication, authorization = (clients[kubeconfig] for kubeconfig in options.kubernetes.purposes)
         self._auth = DelegatedAuth(
             options.auth,

@@ -5,7 +5,7 @@ Upstream: options.SecureServingOptions, options.ServerRunOptions
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
@@ -15,43 +15,21 @@ from kube.serving.options import ServerLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """The HTTPS server."""
+    """The address of the HTTPS server, and its end."""
 
     bind_address: str = "0.0.0.0"  # noqa: S104  (an API server is there for the whole cluster)
     """The address to listen on; 0.0.0.0, :: and "" are all addresses of both families."""
     port: int = 6443
     """The port; 0 is any free one."""
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    """On connections and requests."""
     shutdown_delay: float = 0.0
     """Seconds that requests are still served after SIGTERM."""
 
 
-_DEFAULTS = ServingOptions()
-
-
-def _serving_options(
-    *,
-    bind_address: str,
-    secure_port: int,
-    max_connections: int,
-    max_requests_inflight: int,
-    request_timeout: float,
-    shutdown_delay_duration: float,
-) -> ServingOptions:
-    return ServingOptions(
-        bind_address=bind_address,
-        port=secure_port,
-        limits=ServerLimits(
-            connections=max_connections, in_flight=max_requests_inflight, request_seconds=request_timeout
-        ),
-        shutdown_delay=shutdown_delay_duration,
-    )
-
+_DEFAULTS, _LIMITS = ServingOptions(), ServerLimits()
 
 serving_flags = option_group(
     "serving",
-    _serving_options,
+    ServingOptions,
     click.option(
         "--bind-address",
         default=_DEFAULTS.bind_address,
@@ -59,34 +37,44 @@ serving_flags = option_group(
     ),
     click.option(
         "--secure-port",
+        "port",
         type=click.IntRange(0, 65535),
         default=_DEFAULTS.port,
         help="Port to serve HTTPS on; 0 is any free port, which is logged.",
     ),
     click.option(
+        "--shutdown-delay-duration",
+        "shutdown_delay",
+        type=DURATION,
+        default="5s",
+        help="Time to delay the termination after SIGTERM. Requests are served and /readyz fails meanwhile, so that "
+        "the Service's endpoints can move. A second signal ends it.",
+    ),
+)
+
+limit_flags = option_group(
+    "limits",
+    ServerLimits,
+    click.option(
         "--max-connections",
+        "connections",
         type=click.IntRange(min=1),
-        default=_DEFAULTS.limits.connections,
+        default=_LIMITS.connections,
         help="Maximum number of open connections, a quarter of them in their TLS handshake. Beyond it, each new "
         "connection closes an idle one.",
     ),
     click.option(
         "--max-requests-inflight",
+        "in_flight",
         type=click.IntRange(min=1),
-        default=_DEFAULTS.limits.in_flight,
+        default=_LIMITS.in_flight,
         help="Maximum number of requests in flight. A quarter as many of each namespace can wait; more get 429.",
     ),
     click.option(
         "--request-timeout",
+        "request_seconds",
         type=POSITIVE_DURATION,
         default="1m",
         help="Maximum duration of a request; its timeout parameter can only shorten it.",
-    ),
-    click.option(
-        "--shutdown-delay-duration",
-        type=DURATION,
-        default="5s",
-        help="Time to delay the termination after SIGTERM. Requests are served and /readyz fails meanwhile, so that "
-        "the Service's endpoints can move. A second signal ends it.",
     ),
 )
