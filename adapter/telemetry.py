@@ -10,12 +10,12 @@ Kubernetes does not know share one value.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import functools
 import itertools
 from bisect import bisect_left
 from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -46,15 +46,35 @@ _Knows = Callable[[str, str, str], bool]
 """Whether a resource, by group, version and name, has metrics; see adapter.serving.routes.Router.knows."""
 
 
-class _Requests:
-    """The requests with the same labels: how many by status, and how long they took."""
+class _Histogram:
+    """How many values there are up to each of some bounds, and the sum of all."""
 
-    __slots__ = ("by_bucket", "by_code", "seconds")
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Add a value so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Add it to a metric."""
+        bounds = (*map(floatToGoString, self.bounds), "+Inf")
+        family.add_metric(labels, [*zip(bounds, itertools.accumulate(self.counts), strict=True)], self.sum)
+
+
+class _Requests(_Histogram):
+    """The requests with the same labels: how long they took, and how many there are by status."""
+
+    __slots__ = ("by_code",)
 
     def __init__(self) -> None:
+        super().__init__(_BUCKETS)
         self.by_code: dict[int, int] = {}
-        self.by_bucket = [0] * (len(_BUCKETS) + 1)
-        self.seconds = 0.0
 
 
 class Telemetry(Collector):
@@ -93,8 +113,7 @@ class Telemetry(Collector):
                 attributes = (attributes[0], "", "", "unknown")
             requests = self._requests.setdefault(attributes, _Requests())
         requests.by_code[code] = requests.by_code.get(code, 0) + 1
-        requests.by_bucket[bisect_left(_BUCKETS, seconds)] += 1
-        requests.seconds += seconds
+        requests.add(seconds)
 
     def observe_unparsed(self, method: str, *, code: int, seconds: float) -> None:
         """Count a request that could not be parsed."""
@@ -119,9 +138,7 @@ class Telemetry(Collector):
             labels = (verb.upper() if verb in _VERBS else verb, *where)
             for code, count in requests.by_code.items():
                 total.add_metric((*labels, str(code)), count)
-            bounds = (*map(str, _BUCKETS), "+Inf")
-            cumulative = [sum(requests.by_bucket[: index + 1]) for index in range(len(bounds))]
-            duration.add_metric(labels, list(zip(bounds, cumulative, strict=True)), sum_value=requests.seconds)
+            requests.add_to(duration, labels)
         return total, duration
 
     def count_in_flight(self, count: Callable[[], int]) -> None:
@@ -220,7 +237,8 @@ class RuleTelemetry:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-        self._freshness = _Ages(registry)
+        self._freshness = _Ages()
+        registry.register(self._freshness)
         self._paused = LiveFamily(
             "milliscale_adapter_rule_merging_paused",
             "Groups of requests that are sent alone for a while though a coalesced query could serve them, by reason:"
@@ -338,19 +356,12 @@ def condition_counts(counts: _Values) -> Collector:
 class _Ages(Collector):
     """A histogram to which many values of one age are added at once, as in a list of thousands of pods."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._counts: dict[str, list[int]] = {}
-        self._sums: dict[str, float] = {}
-        registry.register(self)
+    def __init__(self) -> None:
+        self._by_group = defaultdict[str, _Histogram](lambda: _Histogram(_FRESHNESS_BUCKETS))
 
     def add(self, group: str, age: float, count: int) -> None:
         """Add values of an age in seconds."""
-        age = max(age, 0.0)
-        counts = self._counts.get(group)
-        if counts is None:
-            counts = self._counts[group] = [0] * (len(_FRESHNESS_BUCKETS) + 1)
-        counts[bisect.bisect_left(_FRESHNESS_BUCKETS, age)] += count
-        self._sums[group] = self._sums.get(group, 0.0) + age * count
+        self._by_group[group].add(max(age, 0.0), count)
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
         """Return the histogram, with a series for each group."""
@@ -359,8 +370,6 @@ class _Ages(Collector):
             "Age of the values in responses, by API group.",
             labels=("group",),
         )
-        bounds = (*map(floatToGoString, _FRESHNESS_BUCKETS), "+Inf")
-        for group, counts in self._counts.items():
-            buckets = [*zip(bounds, itertools.accumulate(counts), strict=True)]
-            family.add_metric((group,), buckets=buckets, sum_value=self._sums[group])
+        for group, ages in self._by_group.items():
+            ages.add_to(family, (group,))
         yield family

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
@@ -22,7 +22,6 @@ from adapter.content import protobuf
 from adapter.content.values import Document
 from kube.api.status import StatusError
 
-T = TypeVar("T")
 Encodable = msgspec.Struct | dict[str, Any]
 """A document: a list of metric values, or anything that msgspec can encode."""
 
@@ -40,8 +39,7 @@ class MediaType(enum.Enum):
 
 
 _PROTOBUF = MediaType.PROTOBUF.value
-# The supported media types; the first is the default.
-_SPOKEN = {media_type.value: media_type for media_type in MediaType}
+_SPOKEN = frozenset(media_type.value for media_type in MediaType)
 # Command lines and browsers, which get indented JSON from Kubernetes.
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 # libyaml's dumper if PyYAML was built with it, because responses can be long.
@@ -126,7 +124,7 @@ class Representation:
     def chosen(cls, accept: str, *, indented: bool = False, offered: Collection[Conversion] = ()) -> Representation:
         """Return the first available form in Accept; if none is available, an unavailable one, for the error."""
         for clause in _parse_accept(accept):
-            media_type = clause.choice(_SPOKEN)
+            media_type = next(filter(clause.accepts, MediaType), None)
             if media_type is not None and (clause.conversion is None or clause.conversion in offered):
                 return cls(media_type, indented or clause.pretty, clause.conversion)
         return cls(None, indented)
@@ -184,13 +182,10 @@ class _Clause:
     pretty: bool
     conversion: Conversion | None
 
-    def choice(self, offered: Mapping[str, T]) -> T | None:
-        """Return the first of the offered media types that this clause accepts; None if it accepts none."""
-        for name, one in offered.items():
-            kind, _, subtype = name.partition("/")
-            if self.kind in (kind, "*") and self.subtype in (subtype, "*"):
-                return one
-        return None
+    def accepts(self, media_type: MediaType) -> bool:
+        """Return whether this clause names a media type, or a wildcard for it."""
+        kind, _, subtype = media_type.value.partition("/")
+        return self.kind in (kind, "*") and self.subtype in (subtype, "*")
 
 
 def compress(body: bytes) -> bytes:
@@ -198,12 +193,10 @@ def compress(body: bytes) -> bytes:
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)
 
 
-def preferred(accept: str, offered: Mapping[str, T]) -> T | None:
-    """Return the offer that a client prefers; None if it accepts none. `offered`: by media type, the default first."""
+def accepts_json(accept: str) -> bool:
+    """Return whether a client accepts JSON, be it by a wildcard or without a usable Accept header."""
     clauses = _parse_accept(accept)
-    if not clauses:
-        return next(iter(offered.values()))
-    return next((one for clause in clauses if (one := clause.choice(offered)) is not None), None)
+    return not clauses or any(clause.accepts(MediaType.JSON) for clause in clauses)
 
 
 def require_json(accept: str) -> None:

@@ -22,7 +22,7 @@ import itertools
 import logging
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -79,11 +79,10 @@ class Forwarder:
         settings: ForwardSettings = DEFAULTS.forward,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options
         self.adapters = tuple(
             OtherAdapter(
                 one,
-                takes=lambda metric, index=index: self._index(metric) == index,  # type: ignore[misc]
+                before=options[:index],
                 relist_interval=relist_interval,
                 ttl=ttl,
                 max_cache_bytes=settings.cache_bytes // len(options),
@@ -121,11 +120,7 @@ class Forwarder:
 
     def adapter_for(self, metric: str) -> OtherAdapter | None:
         """Return the adapter that requests for a metric are forwarded to, whether it lists it or not."""
-        index = self._index(metric)
-        return self.adapters[index] if index is not None else None
-
-    def _index(self, metric: str) -> int | None:
-        return next((index for index, one in enumerate(self._options) if one.takes(metric)), None)
+        return next((one for one in self.adapters if one.options.takes(metric)), None)
 
     def states(self) -> list[tuple[str, bool]]:
         """Return the name of each adapter, and whether its last list succeeded."""
@@ -171,15 +166,15 @@ class _Resources(msgspec.Struct):
 class OtherAdapter:
     """Requests metrics of one other adapter, for one version of the rules. Use as an async context manager.
 
-    `takes` returns True for the name of a metric that is requested from it; `max_cache_bytes` is the estimated size of
-    cached values. The other arguments are those of Forwarder.
+    `before` are the adapters that come first: it does not serve the metrics whose names they take. `max_cache_bytes` is
+    the estimated size of cached values. The other arguments are those of Forwarder.
     """
 
     def __init__(
         self,
         options: ForwardOptions,
         *,
-        takes: Callable[[str], bool],
+        before: Sequence[ForwardOptions],
         relist_interval: float,
         ttl: float,
         max_cache_bytes: int,
@@ -196,7 +191,7 @@ class OtherAdapter:
         self._settings = settings
         self._relist_interval = relist_interval
         self._clock = clock
-        self._takes = takes
+        self._before = before
         self._listed: tuple[str, ...] = ()
         self.options = options
         self.names: tuple[str, ...] = ()
@@ -299,7 +294,8 @@ class OtherAdapter:
         return tuple(sorted(filter(self._serves, releasing_gil(names) if len(listed) > _FEW_NAMES else names)))
 
     def _serves(self, name: str) -> bool:
-        return is_metric_name(name) and name.isprintable() and self._takes(name)
+        is_usable = is_metric_name(name) and name.isprintable()
+        return is_usable and self.options.takes(name) and not any(one.takes(name) for one in self._before)
 
     async def _get(self, path: str, query: dict[str, str], kind: type[_T]) -> _T:
         url = URL(f"{self.options.base}{_API}{path}", encoded=True).with_query(query)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from adapter.content.encoding import Encoded, preferred
+from adapter.content.encoding import Encoded, accepts_json
 from kube.api.status import not_acceptable
 
 GroupVersions = tuple[tuple[str, str], ...]
@@ -140,6 +140,6 @@ def _address(path: str, document: Encoded) -> str:
 
 
 def _acceptable(document: Encoded, accept: str) -> Encoded:
-    if preferred(accept, {_JSON: document}) is None:
+    if not accepts_json(accept):
         raise not_acceptable(f"only the following media types are accepted: {_JSON}")
     return document

@@ -44,10 +44,6 @@ resources: {namespace: namespace, deployment: deployment.apps}
 """
 
 
-class TrialError(Exception):
-    """The rule cannot be tried; the message says why."""
-
-
 class Trials:
     """Tries rules, one at a time; `wait_seconds` is how long to wait for another trial to end."""
 
@@ -56,25 +52,24 @@ class Trials:
         self._wait_seconds = wait_seconds
         self._lock = asyncio.Lock()
 
-    async def check(self, text: str, section: str) -> CheckedRule:
+    async def check(self, text: str, section: str) -> CheckedRule | str:
         """Check a rule; `section` is one of SECTIONS, unless the text says which. Its key in findings is `rule`.
 
-        Raises:
-            TrialError: the text is not one valid rule, or there was no result in time.
+        A text: the rule cannot be tried, and why.
         """
         if len(text) > MAX_CHARACTERS:
-            raise TrialError(f"it is longer than {MAX_CHARACTERS} characters")
+            return f"it is longer than {MAX_CHARACTERS} characters"
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._lock.acquire()
         except TimeoutError:
-            raise TrialError("another rule is being tried; try again in some seconds") from None
+            return "another rule is being tried; try again in some seconds"
         try:
             return await self._check(text, section)
         except RulesError as error:
-            raise TrialError(_OWN_KEY.sub("", str(error).removeprefix(f"{_SOURCE}: "))) from error
+            return _OWN_KEY.sub("", str(error).removeprefix(f"{_SOURCE}: "))
         except CheckError as error:
-            raise TrialError(str(error)) from error
+            return str(error)
         finally:
             self._lock.release()
 
@@ -113,15 +108,12 @@ async def trial_view(trials: Trials, text: str, section: str, *, runs: bool) -> 
     """Return the form, and for a text the result of its check if it `runs`."""
     section = section if section in SECTIONS else SECTIONS[0]
     text = text.replace("\r\n", "\n")
-    trial: CheckedRule | None = None
-    problem = ""
+    checked: CheckedRule | str = ""
     if text.strip() and not runs:
-        problem = "this rule comes from a link, and was not checked yet: read it, and then check it"
+        checked = "this rule comes from a link, and was not checked yet: read it, and then check it"
     elif text.strip():
-        try:
-            trial = await trials.check(text, section)
-        except TrialError as error:
-            problem = str(error)
+        checked = await trials.check(text, section)
+    trial, problem = (None, checked) if isinstance(checked, str) else (checked, "")
     view = await asyncio.to_thread(series_view, trial.report, rows=_ROWS) if trial is not None else None
     findings = trial.findings if trial is not None else ()
     return View(

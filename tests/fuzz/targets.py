@@ -17,7 +17,7 @@ import msgspec
 
 from adapter import promql
 from adapter.content import protobuf
-from adapter.content.encoding import Representation, preferred
+from adapter.content.encoding import Representation, accepts_json
 from adapter.content.values import (
     CustomMetricList,
     ExternalMetricList,
@@ -176,7 +176,7 @@ def accept(data: bytes) -> None:
     except StatusError as error:
         assert error.code == 406
         Representation.for_error(text).encode_error(error)
-    preferred(text, {"application/json": 1, "text/plain": 2})
+    accepts_json(text)
 
 
 def protobuf_documents(data: bytes) -> None:
@@ -245,7 +245,7 @@ def request_line(data: bytes) -> None:
 def prometheus(data: bytes) -> None:
     """Samples are read, or there is a PrometheusError; in pieces they are those of the whole."""
     try:
-        whole = decode(200, data)
+        whole = decode(data)
     except PrometheusError:
         whole = None
     in_pieces = _in_pieces(VectorReader(), data)

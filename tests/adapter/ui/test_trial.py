@@ -21,7 +21,7 @@ from adapter.prometheus import (
     Series,
     Vector,
 )
-from adapter.ui.trial import MAX_CHARACTERS, TrialError, Trials
+from adapter.ui.trial import MAX_CHARACTERS, Trials
 from tests.adapter.diagnosis_env import ALL_FOUND, POD, RULES, SELECTORS
 from tests.adapter.metrics_env import CannedPrometheus, series, vector
 from tests.adapter.ui.env import PagesEnv, element, pages_env, text_of
@@ -213,8 +213,8 @@ async def test_trial_ends_at_its_time_limit(tmp_path: Path) -> None:
         checker = RuleChecker(
             prometheus, env.metrics.mapper, ListedObjects(env.metrics.client), max_age=60, seconds=0.1
         )
-        with pytest.raises(TrialError, match=r"no result within 0\.1 s: a query is too expensive"):
-            await Trials(replace(env.sources, rule_checker=checker)).check(LONG, "rules")
+        why = await Trials(replace(env.sources, rule_checker=checker)).check(LONG, "rules")
+        assert "no result within 0.1 s: a query is too expensive" in str(why)
         assert prometheus.cancelled.is_set() is prometheus.waiting.is_set()
 
 
@@ -224,8 +224,7 @@ async def test_one_rule_is_tried_at_a_time_and_the_next_one_after_it_was_cancell
         trials = Trials(env.sources, wait_seconds=0.01)
         first = asyncio.create_task(trials.check(LONG, "rules"))
         await prometheus.waiting.wait()
-        with pytest.raises(TrialError, match="another rule is being tried"):
-            await trials.check(LONG, "rules")
+        assert "another rule is being tried" in str(await trials.check(LONG, "rules"))
         first.cancel()  # as when its client disconnects
         await asyncio.wait([first])
         assert prometheus.cancelled.is_set()
