@@ -131,7 +131,8 @@ class EagerEvaluator:
             return
         assert isinstance(scale, Scale)
         if written is not None:
-            observation = replace(observation, scale=replace(scale, spec_replicas=written))
+            scale = replace(scale, spec_replicas=written, status_replicas=written)
+            observation = replace(observation, scale=scale)
         # The first evaluation is an interval after the reconciliation.
         namespace = self._namespaces.setdefault(
             hpa.namespace, _Namespace(self.clock() + self.settings.interval_seconds)

@@ -281,6 +281,14 @@ def test_a_scale_up_names_the_samples_of_evaluations() -> None:
     assert "1.0s of windows and policies" in second  # a sync at most doubles the replicas
 
 
+def test_a_load_within_the_tolerance_of_what_was_written_is_no_scale_up() -> None:
+    """Although it was not within that of the replicas that the last reconciliation saw."""
+    run = simulate(hpa(tolerance="0.1"), steps([(20, 17.3), (41, 80)]), eager=True, seconds=29)
+    ((written, replicas),) = run.api.scale_writes
+    assert replicas == 4
+    assert [at for at in run.api.scale_reads if at > EPOCH + written] == []
+
+
 def test_evaluations_read_only_the_metric() -> None:
     on = simulate(hpa(), lambda _: 20.0, eager=True, seconds=44)
     off = simulate(hpa(), lambda _: 20.0, eager=False, seconds=44)
