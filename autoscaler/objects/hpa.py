@@ -32,7 +32,7 @@ from autoscaler.core.model import (
 )
 from autoscaler.core.quantities import CanonicalQuantity, canonical_quantity
 from autoscaler.objects.decoding import intern, object_name, time_ms
-from kube.api.objects import ParseError
+from kube.api.objects import ParseError, TooLargeError
 from kube.values.quantity import QuantityError
 
 _log = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ _MAX_DEPTH: Final = 16  # HPAs are nested less deeply
 _MAX_METRICS: Final = 100
 _MAX_POLICIES: Final = 100
 _MAX_SPEC_BYTES: Final = 64 * 1024
+# All metadata is kept, since each write of a status has it. Twice as long: kubectl repeats the spec in an annotation.
+_MAX_METADATA_BYTES: Final = 128 * 1024
 _SHOWN: Final = 40
 """Characters of a text in an error."""
 _TYPE: Final = re.compile(r"`(\w+)(?: \| null)?`")
@@ -87,6 +89,9 @@ def track_hpa(raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero
         raw: the object, which may be anything.
         api: the API that it was read from.
         scale_to_zero: whether the feature HPAScaleToZero is on. The API server checks that for autoscaling/v2 only.
+
+    Raises:
+        TooLargeError: its metadata is too large.
     """
     try:
         if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
@@ -100,10 +105,14 @@ def track_hpa(raw: Mapping[str, Any], *, api: HPAApi = KUBERNETES, scale_to_zero
                 raise ParseError("spec.minReplicas: 0 needs the feature HPAScaleToZero, which is off")
         except ParseError as error:
             decoded, problem = decode_hpa({"metadata": raw["metadata"]}), str(error)
-        return _hpa(raw, decoded, problem)
+        hpa = _hpa(raw, decoded, problem)
     except ParseError as error:
         _log.warning("this HPA is left alone: %s", error)
         return None
+    if (size := len(hpa.metadata)) > _MAX_METADATA_BYTES:
+        what = f"its metadata has {size} bytes as JSON, and at most {_MAX_METADATA_BYTES} are supported"
+        raise TooLargeError(f"{object_name(KIND, raw)}: {what}")
+    return hpa
 
 
 def parse_hpa(raw: Mapping[str, Any]) -> HPA:

@@ -68,6 +68,16 @@ def test_hpa_with_too_many_metrics_policies_or_bytes_is_refused() -> None:
     assert problem_of(raw_hpa(metrics=[large])).endswith(" bytes as JSON, and at most 65536 are supported")
 
 
+def test_hpa_with_too_large_metadata_is_not_kept() -> None:
+    """Its spec may be in an annotation, and managedFields are not kept."""
+    raw = raw_hpa()
+    raw["metadata"] |= {"annotations": {"a": "x" * 120_000}, "managedFields": [{"fieldsV1": "x" * 100_000}]}
+    assert problem_of(raw) == ""
+    raw["metadata"]["labels"] = {f"label-{number}": "" for number in range(1_000)}
+    with pytest.raises(TooLargeError, match=r"shop/web: its metadata has \d+ bytes as JSON, and at most 131072 are "):
+        track_hpa(raw)
+
+
 def problem_of(raw: JSON, **options: Any) -> str:
     hpa = track_hpa(raw, **options)
     assert hpa is not None
