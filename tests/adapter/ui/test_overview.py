@@ -12,6 +12,7 @@ import pytest
 
 from adapter.diagnosis.check import check
 from adapter.diagnosis.report import Report
+from adapter.planning.coalescer import Pause
 from adapter.prometheus import PrometheusError, PrometheusUnavailable, Series
 from adapter.rules import parse_rules
 from adapter.serving import debug_pages
@@ -35,6 +36,15 @@ async def test_each_rule_has_a_row_with_its_series_metrics_and_last_relist(tmp_p
     assert text_of(element(page, "externalRules-0").partition("</tr>")[0]).endswith(
         'externalRules[0] {job="outside"} ok 1 1 2 min ago -'
     )
+
+
+async def test_row_says_why_coalescing_is_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
+        paused = [("rules[0]", Pause.FAILURE), ("rules[0]", Pause.FAILURE), ("rules[0]", Pause.COST)]
+        monkeypatch.setattr(env.active.coalescer, "paused", lambda: paused)
+        row = element(await env.get("/"), "rules-0").partition("</tr>")[0]
+    assert text_of(row).endswith(" paused: cost paused: failure")
+    assert 'title="the coalesced query fails"' in row
 
 
 async def test_rules_are_in_the_order_of_the_file(tmp_path: Path) -> None:
