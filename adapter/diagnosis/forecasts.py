@@ -67,10 +67,8 @@ async def forecast_sentences(
     probe: Probe, prometheus: PrometheusServers, source: Source, selection: Selection
 ) -> tuple[str, ...]:
     """Return what is expected now, and why; or why nothing is."""
-    try:
-        return ((await _read(probe, prometheus, source, selection, time.time())).sentence,)
-    except NoForecastError as error:
-        return (f"no forecast: {error}",)
+    forecast = await _forecast(probe, prometheus, source, selection, time.time())
+    return (f"no forecast: {forecast}" if isinstance(forecast, str) else forecast.sentence,)
 
 
 async def forecast_report(
@@ -79,15 +77,15 @@ async def forecast_report(
     """Return the forecast of a metric; without a name in `selection`, of an object that has a series now."""
     assert source.rule.forecast is not None, "see forecast_source"
     now, timezone = time.time(), source.rule.forecast.options.timezone
-    made = ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=timezone)
-    try:
-        forecast = await _read(probe, prometheus, source, selection, now)
-    except NoForecastError as error:
-        return msgspec.structs.replace(made, reason=str(error))
+    forecast = await _forecast(probe, prometheus, source, selection, now)
+    if isinstance(forecast, str):
+        return ForecastReport(metric=source.metric, rule=source.rule.key, of="", timezone=timezone, reason=forecast)
     expected = forecast.expectation
-    return msgspec.structs.replace(
-        made,
+    return ForecastReport(
+        metric=source.metric,
+        rule=source.rule.key,
         of=str(forecast.key),
+        timezone=timezone,
         sentence=expected.sentence if expected is not None else "",
         reason=forecast.reason if expected is None else "",
         gate=forecast.judgement,
@@ -95,28 +93,25 @@ async def forecast_report(
     )
 
 
-async def _read(
+async def _forecast(
     probe: Probe, prometheus: PrometheusServers, source: Source, selection: Selection, now: float
-) -> Forecast:
-    """Return a forecast with its state and what it expects now. Of pods it is that of their workload.
+) -> Forecast | str:
+    """Return a forecast with its state and what it expects now, or why there is none. Of pods it is their workload's.
 
     The fit takes seconds, after which the history has no value of the present minute any more.
-
-    Raises:
-        NoForecastError: no object has the metric.
     """
     example = await probe.example(source, selection)
     if not example.values:
-        raise NoForecastError("; ".join(example.reasons))
+        return "; ".join(example.reasons)
     query: ExternalQuery | ObjectsQuery
+    of_pods = isinstance(source, CustomSource) and source.info.resource == _PODS
     if isinstance(source, CustomSource):
-        of_pods = source.info.resource == _PODS
         namespace = example.of.partition("/")[0] if source.info.namespaced else ""
         names = [value.of.rpartition("/")[2] for value in example.values]
         of = f"pods like {names[0]}" if of_pods else names[0]
         query = ObjectsQuery(source, namespace, names, False, selection.metric_selector)
     else:
-        of, of_pods = str(selection.metric_selector), False
+        of = str(selection.metric_selector)
         query = ExternalQuery(source, example.of, selection.metric_selector)
     rule = source.rule
     assert rule.forecast is not None, "the source is a forecast"

@@ -31,7 +31,8 @@ from adapter.forecasts.options import ForecastOptions
 
 _HOUR_MINUTES: Final = 60
 _SHOWN_DAYS: Final = 3
-_SPARE_MINUTES: Final = 60
+_UNREAD_MINUTES: Final = 180
+"""At most so much passes until what was expected is compared with what came: an hour, and the longest horizon."""
 _NEWEST_MINUTES: Final = 120
 _MISSING_MINUTES: Final = 10
 """So many of the newest minutes may be missing."""
@@ -68,12 +69,11 @@ class LiveForecast:
         self.model: ForecastModel | None = None
         self._outcomes = outcomes
         self._history_minutes = math.ceil(options.history / MINUTE)
-        count = self._history_minutes + DAY_MINUTES + _SPARE_MINUTES
-        self._values = np.full(count, np.nan, dtype=np.float32)
-        self._first = int(now // MINUTE) + _SPARE_MINUTES // 2 - count  # since the epoch, in minutes
+        self._end = int(now // MINUTE) + 1  # after the last of the minutes, since the epoch
+        self._values = np.full(self._history_minutes + DAY_MINUTES, np.nan, dtype=np.float32)
         # What was expected at the last of these minutes.
-        self._expected = np.full(DAY_MINUTES + 2 * _SPARE_MINUTES, np.nan, dtype=np.float32)
-        self._counted = int(now // MINUTE)  # up to this minute, since the epoch
+        self._expected = np.full(DAY_MINUTES + _UNREAD_MINUTES, np.nan, dtype=np.float32)
+        self._counted = self._end - 1  # up to this minute, since the epoch
         self._newest: tuple[tuple[ForecastModel, int, float], Expectation | str] | None = None
 
     def history_start(self, now: float) -> int:
@@ -93,29 +93,26 @@ class LiveForecast:
         """
         minute = int(now // MINUTE)
         self._shift(minute)
-        index = (found[:, 0] // MINUTE).astype(np.int64) - self._first
-        inside = (index >= 0) & (index < len(self._values))
+        index = (found[:, 0] // MINUTE).astype(np.int64) - self._end
+        inside = (index >= -len(self._values)) & (index < 0)
         index, values = index[inside], found[inside, 1]
         observed = self._values[index]
         both = (observed > 0) & (values > 0)
         ratio = float(np.median(values[both] / observed[both])) if both.any() else None
         self._values[index] = values
         self._newest = None
-        first = max(self._counted, self._first_expected)
         ahead = math.ceil(self.options.horizon / MINUTE)
+        first = max(self._counted, self._end - len(self._expected))
         if first < minute - ahead:
-            load = self._values[first - self._first : minute - self._first]
-            expected = self._expected[first - self._first_expected : minute - self._first_expected]
-            self._outcomes.update(outcomes(load, expected, self.options))
+            counted = slice(first - self._end, minute - self._end)
+            self._outcomes.update(outcomes(self._values[counted], self._expected[counted], self.options))
             self._counted = minute - ahead
         return ratio
 
     def observe(self, now: float, value: float) -> None:
-        """Add the present value."""
-        minute = int(now // MINUTE)
-        self._shift(minute)
-        if minute >= self._first:
-            self._values[minute - self._first] = value
+        """Add the present value; `now` is at most a day before that of any call."""
+        self._shift(int(now // MINUTE))
+        self._values[int(now // MINUTE) - self._end] = value
 
     def expect(self, now: float) -> Expectation | str:
         """Return what is expected after the value that was observed now, or why nothing is."""
@@ -123,26 +120,25 @@ class LiveForecast:
         if model is None:
             return "there is no model yet"
         minute = int(now // MINUTE)
-        last = minute - self._first + 1
-        known = int(np.isfinite(self._values[max(last - _NEWEST_MINUTES, 0) : last]).sum())
-        if known < _NEWEST_MINUTES - _MISSING_MINUTES:
-            return f"{_NEWEST_MINUTES - known} of the last {_NEWEST_MINUTES} minutes have no value"
+        recent = self._until(minute + 1)
+        missing = int((~np.isfinite(recent.values[-_NEWEST_MINUTES:])).sum())
+        if missing > _MISSING_MINUTES:
+            return f"{missing} of the last {_NEWEST_MINUTES} minutes have no value"
         # Several HPAs and frequent clients request one value: a model takes a millisecond or two for each.
-        inputs = (model, minute, float(self._values[last - 1]))
+        inputs = (model, minute, float(recent.values[-1]))
         if self._newest is None or self._newest[0] != inputs:
-            self._newest = inputs, model.expect(MinuteSeries(self._first * MINUTE, self._values[:last]))
+            self._newest = inputs, model.expect(recent)
         found = self._newest[1]
         if not isinstance(found, str):
-            self._expected[minute - self._first_expected] = found.value
+            self._expected[minute - self._end] = found.value
         return found
 
     def history(self, until: float) -> MinuteSeries:
         """Return a copy of the history until a time for a worker thread: what is known, up to the options' length."""
-        last = max(int(until // MINUTE) - self._first, 0)
-        first = max(last - self._history_minutes, 0)
-        known = np.flatnonzero(np.isfinite(self._values[first:last]))
-        first = first + int(known[0]) if len(known) else last
-        return MinuteSeries((self._first + first) * MINUTE, self._values[first:last].copy())
+        series = self._until(int(until // MINUTE)).part(-self._history_minutes)
+        known = np.flatnonzero(np.isfinite(series.values))
+        series = series.part(int(known[0]) if len(known) else len(series.values))
+        return MinuteSeries(series.start, series.values.copy())
 
     def is_long_enough(self, until: float) -> bool:
         """Return whether the history until a time has the days that a model and the gate need."""
@@ -180,34 +176,27 @@ class LiveForecast:
         )
 
     def day(self, now: float) -> list[tuple[int, float, float]]:
-        """Return (time, value, expected value) of each minute of the last day; NaN: not known.
-
-        Without further requests it ends at most half an hour after the last one.
-        """
-        first_value, first_expected = self._first, self._first_expected
-        end = min(int(now // MINUTE) + 1, first_value + len(self._values))
-        first = max(end - DAY_MINUTES, first_expected)
-        times = range(first * MINUTE, end * MINUTE, MINUTE)
-        values = self._values[first - first_value : end - first_value].tolist()
-        expected = self._expected[first - first_expected : end - first_expected].tolist()
+        """Return (time, value, expected value) of each minute of the last day, to the last one; NaN: not known."""
+        end = min(int(now // MINUTE) + 1, self._end)
+        values = self._until(end).part(-DAY_MINUTES).values.tolist()
+        expected = self._expected[: len(self._expected) - (self._end - end)][-DAY_MINUTES:].tolist()
+        times = range((end - DAY_MINUTES) * MINUTE, end * MINUTE, MINUTE)
         return list(zip(times, values, expected, strict=True))
 
-    @property
-    def _first_expected(self) -> int:
-        """The first minute of `_expected`, since the epoch."""
-        return self._first + len(self._values) - len(self._expected)
+    def _until(self, minute: int) -> MinuteSeries:
+        """Return the minutes before one, since the epoch."""
+        first = self._end - len(self._values)
+        return MinuteSeries(first * MINUTE, self._values[: max(minute - first, 0)])
 
     def _shift(self, minute: int) -> None:
         """Move the minutes, so that there is a place for this one."""
-        beyond = minute - self._first - len(self._values) + 1
+        beyond = minute + 1 - self._end
         if beyond <= 0:
             return
-        beyond += _SPARE_MINUTES // 2
         for values in (self._values, self._expected):
-            by = min(beyond, len(values))
-            values[:-by] = values[by:].copy()
-            values[-by:] = np.nan
-        self._first += beyond
+            values[:-beyond] = values[beyond:]
+            values[-beyond:] = np.nan
+        self._end += beyond
 
 
 def _highest(values: Floats) -> float | None:

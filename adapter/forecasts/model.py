@@ -123,7 +123,7 @@ class Expectation:
         return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class ForecastModel:
     """A fitted regression; without the history, so it is small."""
 
@@ -151,7 +151,7 @@ class ForecastModel:
             return "nothing is known of this time of day in the last 7 days"
         if load > limit:
             return "the load is higher than any that the model has seen at this time of day"
-        rows = self._standardised(inputs.rows(at))
+        rows = self._rows(inputs, at)
         grown = load * float(self._growth(rows)[0])
         return Expectation(
             options=self.options,
@@ -168,13 +168,12 @@ class ForecastModel:
         inputs = _Inputs(series, self.options, self.floor)
         at = np.arange(first, last)
         load, limit = inputs.load[at], inputs.limits(at)
-        value = np.maximum(np.minimum(load * self._growth(self._standardised(inputs.rows(at))), limit), load)
+        value = np.maximum(np.minimum(load * self._growth(self._rows(inputs, at)), limit), load)
         value[~(load <= limit)] = np.nan
         return value
 
-    def _standardised(self, rows: Floats) -> Floats:
-        rows = (rows - self.means) / self.deviations
-        return np.clip(np.nan_to_num(rows, nan=0.0), -_MAX_DEVIATION, _MAX_DEVIATION)
+    def _rows(self, inputs: _Inputs, at: Indices) -> Floats:
+        return _standardised(inputs.rows(at), self.means, self.deviations)
 
     def _growth(self, rows: Floats) -> Floats:
         growth: Floats = np.exp(np.clip(self.intercept + rows @ self.weights, 0.0, _MAX_LOG))
@@ -205,25 +204,21 @@ def fit(history: MinuteSeries, options: ForecastOptions) -> ForecastModel | str:
     rows, target = rows[there], np.clip(target[there], -1.0, _MAX_LOG)
     if len(rows) < DAY_MINUTES:
         return "the history has too many holes"
-    counts = np.isfinite(rows).sum(axis=0)
-    means = np.where(counts > 0, np.nansum(rows, axis=0) / np.maximum(counts, 1), 0.0)
-    rows = np.nan_to_num(rows - means, nan=0.0)
-    deviations = np.sqrt((rows**2).sum(axis=0) / np.maximum(counts, 1))
+    counts = np.maximum(np.isfinite(rows).sum(axis=0), 1)
+    means = np.nansum(rows, axis=0) / counts
+    deviations = np.sqrt(np.nansum((rows - means) ** 2, axis=0) / counts)
     deviations[deviations < 1e-9] = 1.0
-    rows = np.clip(rows / deviations, -_MAX_DEVIATION, _MAX_DEVIATION)
-    intercept = float(target.mean())
+    rows, intercept = _standardised(rows, means, deviations), float(target.mean())
     square = rows.T @ rows + _PENALTY * np.eye(rows.shape[1])
-    weights = np.linalg.solve(square, rows.T @ (target - intercept))
+    weights = np.linalg.solve(square, rows.T @ (target - intercept)).astype(np.float64)
     if not np.isfinite(weights).all():
         return "the regression has no solution"
-    return ForecastModel(
-        options=options,
-        floor=usual * _LEAST_SHARE,
-        intercept=intercept,
-        means=means,
-        deviations=deviations,
-        weights=weights,
-    )
+    return ForecastModel(options, usual * _LEAST_SHARE, intercept, means, deviations, weights)
+
+
+def _standardised(rows: Floats, means: Floats, deviations: Floats) -> Floats:
+    """Return the inputs as standard deviations from their means; unknown ones are the mean."""
+    return np.clip(np.nan_to_num((rows - means) / deviations, nan=0.0), -_MAX_DEVIATION, _MAX_DEVIATION)
 
 
 _RECENT: Final = "the last two hours"

@@ -164,10 +164,14 @@ class Forecast:
         return math.ceil(self.options.history / _SLOT_SECONDS)
 
     @property
+    def status(self) -> str:
+        """The state, with the reason."""
+        return f"{self.state.value}: {self.reason}" if self.reason else self.state.value
+
+    @property
     def sentence(self) -> str:
         """What is expected and whether it is served."""
-        expects = f"{self.expectation.sentence}; " if self.expectation is not None else ""
-        return f"{expects}{self.state.value}{f': {self.reason}' if self.reason else ''}"
+        return f"{self.expectation.sentence}; {self.status}" if self.expectation is not None else self.status
 
     def expect(self, now: float) -> tuple[State, str]:
         """Set `expectation`, if there is a model and no doubt; return the state and the reason."""
@@ -222,7 +226,7 @@ class Forecasts(Collector):
         if not found:
             return f"{State.LIMIT.value}: {refused}" if refused else "not requested: forecasts begin with a request"
         if len(found) == 1:
-            return f"{found[0].state.value}{f': {found[0].reason}' if found[0].reason else ''}"
+            return found[0].status
         states = Counter(one.state for one in found)
         shown = ", ".join(f"{count} {state.value}" for state, count in states.most_common())
         why = next((f"{one.reason} ({one.key})" for one in found if one.reason), refused)
@@ -383,8 +387,7 @@ class Forecasts(Collector):
         now = self._clock()
         if changed and now - forecast.logged.get(state, 0.0) > _LOGGED_SECONDS:
             forecast.logged[state] = now
-            why = f": {reason}" if reason else ""
-            _log.info("%s: forecast of %s: %s%s", forecast.key.rule, forecast.key, state.value, why)
+            _log.info("%s: forecast of %s: %s", forecast.key.rule, forecast.key, forecast.status)
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics; a rule has series only once one of its metrics was requested."""

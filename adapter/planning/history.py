@@ -48,7 +48,6 @@ _MAX_WORKLOADS: Final = 8
 _CHUNK_POINTS: Final = 1440
 """A day. Servers allow 11,000 points, but limit the samples that are read, too."""
 _LEAST_POINTS: Final = 90
-_FEW_SERIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,7 @@ async def _read(
         except PrometheusError as error:
             raise HistoryError(_message_of(error)) from error
         # Series by a label that clients choose can be many.
-        found += (
-            _summed(query, result) if len(result) <= _FEW_SERIES else await asyncio.to_thread(_summed, query, result)
-        )
+        found += await asyncio.to_thread(_summed, query, result)
         start = last + STEP_SECONDS
     return found
 

@@ -77,11 +77,12 @@ def test_nothing_is_served_by_what_comes_later() -> None:
     """A spike that is planted after a minute changes nothing that was served up to it: no model, gate or scale."""
     series, spike = daily_steps(7), 6 * DAY + 700
     planted, judgements = served(changed(series, spike, spike + 5, 4.0), OPTIONS, 5 * DAY)
-    cut, _ = served(until(series, spike - 1), OPTIONS, 5 * DAY)
+    cut, known = served(until(series, spike - 1), OPTIONS, 5 * DAY)
     assert np.array_equal(planted[:spike], cut, equal_nan=True)
     assert np.isnan(planted[: 5 * DAY]).all()
     assert np.isfinite(planted[5 * DAY : spike]).mean() > 0.95
     assert len(judgements) == 2
+    assert judgements == known
 
 
 def test_one_day_with_an_unusual_load_does_not_open_the_gate() -> None:
