@@ -28,7 +28,6 @@ from adapter.catalog.rule_states import (
     Reason,
     RuleState,
     after_list,
-    have_same_resources,
     with_series_of,
 )
 from adapter.rules import AnyRule, QueryRule, Rule, RulesFile
@@ -128,14 +127,7 @@ class Catalog:
         found = self.snapshot.by_key.get(key)
         if found is not None:
             return found
-        found = self.objects.find(
-            namespace,
-            key,
-            lambda source, labels: (
-                (not name or name == labels.get(cast("CustomSource", source).resource_label))
-                and selector.matches(labels)
-            ),
-        )
+        found = self.objects.find(namespace, key, name, selector)
         if found is not None:
             _require_none(self._problem())
         return found
@@ -227,19 +219,20 @@ class Catalog:
         if self.loaded.is_set():
             previous.loaded.set()
         self.loaded = previous.loaded
-        known: dict[Listing, list[RuleState]] = {}
+        known: dict[Listing, list[tuple[Rule, RuleState]]] = {}
         for before in previous._states.values():
             if isinstance(before.rule, Rule) and before.listed_at is not None:
-                known.setdefault(self._listings.listing(before.rule, limited=False), []).append(before)
-        others: list[tuple[AnyRule, RuleState]] = []
+                known.setdefault(self._listings.listing(before.rule, limited=False), []).append((before.rule, before))
+        others: list[tuple[Rule, RuleState]] = []
         pace = Pace()
         for rule in self.rules.all_rules:
-            listed = known.get(self._listings.listing(rule, limited=False))
-            same = next((before for before in listed or () if have_same_resources(before.rule, rule)), None)
-            if same is not None:
-                self._set_carried(await with_series_of(rule, same), same)
-            elif listed:
-                others.append((rule, listed[0]))
+            if isinstance(rule, Rule) and (listed := known.get(self._listings.listing(rule, limited=False))):
+                of = (rule.external, rule.resources)
+                same = next((state for one, state in listed if (one.external, one.resources) == of), None)
+                if same is not None:
+                    self._set_carried(await with_series_of(rule, same), same)
+                else:
+                    others.append((rule, listed[0][1]))
             await pace.pause()
         await self.publish(self)  # before the API server is needed, which may be down
         for rule, before in others:

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.catalog.inventory import CustomMetricInfo, MetricKey, Source
+from adapter.catalog.inventory import CustomMetricInfo, CustomSource, MetricKey, Source
 from adapter.gil import releasing_gil
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
+from kube.values.selectors import LabelSelector
 
 # Fewer metrics are sorted within a millisecond, or taken into a snapshot within 2 ms, without a thread.
 _FEW, _FEW_IN_FILE = 500, 200
@@ -71,13 +72,8 @@ class MetricIndex:
         self.custom: tuple[CustomMetricInfo, ...] = ()
         self.custom_resources: frozenset[str] = frozenset()
 
-    def find(
-        self, namespace: str, key: MetricKey, selects: Callable[[Source, Mapping[str, str]], bool]
-    ) -> Source | None:
-        """Return the source of a metric in a namespace; None if there is no such metric.
-
-        `namespace` is that of the objects; for a metric of a namespace itself, its name; else "". `selects` returns
-        whether a request selects a value of a source with these labels.
+    def find(self, namespace: str, key: MetricKey, name: str, selector: LabelSelector) -> Source | None:
+        """Return the source of a metric in a namespace; None if there is no such metric. See Catalog.find_custom.
 
         A value without labels of its own is always selected. Of several with labels, the one with the fewest comes
         first: a selector that names all its labels selects it alone. If none is selected, it is the first source.
@@ -88,7 +84,9 @@ class MetricIndex:
             labels = _value_labels(source)
             if labels is None:
                 return source if found is None else found[1]
-            if selects(source, dict(labels)) and (found is None or len(labels) < found[0]):
+            values = dict(labels)
+            is_named = not name or (isinstance(source, CustomSource) and values.get(source.resource_label) == name)
+            if is_named and selector.matches(values) and (found is None or len(labels) < found[0]):
                 found = len(labels), source
         if found is not None:
             return found[1]

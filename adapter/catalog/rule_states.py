@@ -180,19 +180,11 @@ async def after_list(
     return RuleState(rule, problem=problem) if is_of_another else structs.replace(state, problem=problem)
 
 
-def have_same_resources(one: AnyRule, other: AnyRule) -> bool:
-    """Return whether two rules make the same metrics of the same series, but for their names."""
-    if not isinstance(one, Rule) or not isinstance(other, Rule):
-        return False
-    return (one.external, one.resources) == (other.external, other.resources)
-
-
-async def with_series_of(rule: AnyRule, before: RuleState) -> RuleState:
+async def with_series_of(rule: Rule, before: RuleState) -> RuleState:
     """Return the state of a rule of the file with the series of one that has the same list and resources.
 
     It sends no request: the API server may be down.
     """
-    assert isinstance(rule, Rule), "a rule with a list"
     return await _in_thread(len(before.series), lambda: _of_series(rule, before.series, before.labels, before.meanings))
 
 

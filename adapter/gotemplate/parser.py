@@ -7,6 +7,7 @@ that nothing is looked up by name when a template is rendered. Every error shows
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Collection
 
 from adapter.gotemplate import program
@@ -51,10 +52,6 @@ class Template(Program):
     def __eq__(self, other: object) -> bool:
         """Compare the sources."""
         return isinstance(other, Template) and self.source == other.source
-
-    def __hash__(self) -> int:
-        """Hash the source."""
-        return hash(self.source)
 
     def only_writes(self, field: str) -> bool:
         """Return True if a field is only inserted, so that nothing else in the text depends on it."""
@@ -104,7 +101,7 @@ class _Parser:
             value = self._pipeline(action)
             action.end()
             slot = self._declare(first.text) if sign.text == ":=" else self._slot(action, first.text)
-            return program.assign(slot, value)
+            return lambda frame: operator.setitem(frame.variables, slot, value(frame))
         examined = len(self.examined)
         expression = self._pipeline(action)
         action.end()
@@ -236,18 +233,19 @@ class _Parser:
             case "number":
                 return program.constant(int(token.text))
             case "field":
-                return self._field(action, program.dot, token.text[1:], of_data=self._dot_is_data)
+                return self._field(action, operator.attrgetter("dot"), token.text[1:], of_data=self._dot_is_data)
             case "variable" if token.text == "$":
-                return program.whole_data
+                return operator.attrgetter("data")
             case "variable":
-                return program.variable(self._slot(action, token.text))
+                slot = self._slot(action, token.text)
+                return lambda frame: frame.variables[slot]
             case "word" if token.text in _CONSTANTS:
                 return program.constant(_CONSTANTS[token.text])
             case "word":
                 # A function that is an argument has no arguments.
                 return self._call(Action(action.source, []), token.text, None)
         if token.text == ".":
-            return program.dot
+            return operator.attrgetter("dot")
         if token.text != "(":
             raise action.error(f"unexpected {token.text}")
         inner = self._pipeline(action)

@@ -229,21 +229,6 @@ def constant(value: Value) -> Expression:
     return lambda _: value
 
 
-def whole_data(frame: Frame) -> Value:
-    """Evaluate `$`."""
-    return frame.data
-
-
-def dot(frame: Frame) -> Value:
-    """Evaluate `.`."""
-    return frame.dot
-
-
-def variable(slot: int) -> Expression:
-    """Return an expression for a variable."""
-    return lambda frame: frame.variables[slot]
-
-
 def field_of(of: Expression, name: str) -> Expression:
     """Return an expression for `.Name` of another one."""
     return lambda frame: field(of(frame), name)
@@ -257,11 +242,6 @@ def text(written: str) -> Statement:
 def write(expression: Expression) -> Statement:
     """Return a statement that writes the value of an expression."""
     return lambda frame: frame.out.append(to_text(expression(frame)))
-
-
-def assign(slot: int, value: Expression) -> Statement:
-    """Return a statement that sets a variable."""
-    return lambda frame: operator.setitem(frame.variables, slot, value(frame))
 
 
 def call(function: Callable[..., Value], arguments: Sequence[Expression]) -> Expression:

@@ -33,7 +33,7 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _FAILED = "unable to list matching resources"
 
 
-_PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
+PODS = ResourceInfo("", "v1", "Pod", "pods", "pod", namespaced=True)
 _CHECK_SECONDS = 60.0
 # Limits on the cached selectors of a namespace and on their length, because clients choose them.
 _MAX_SELECTORS = 100
@@ -182,7 +182,7 @@ class WatchedObjects:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 if self._pods:
-                    self._follow(tasks, _PODS)
+                    self._follow(tasks, PODS)
                 self._begun.set()
                 while True:
                     await asyncio.sleep(self._check_seconds)
@@ -195,7 +195,7 @@ class WatchedObjects:
         """Wait until pods have been listed, if they are watched from the start."""
         await self._begun.wait()
         if self._pods:
-            await self._followed[_PODS.group_resource].store.wait_synced()
+            await self._followed[PODS.group_resource].store.wait_synced()
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """See ListedObjects.names."""
@@ -256,7 +256,7 @@ class WatchedObjects:
         for resource, followed in list(self._followed.items()):
             followed.idle_seconds = 0.0 if followed.requested else followed.idle_seconds + self._check_seconds
             followed.requested = False
-            forever = self._pods and resource == _PODS.group_resource
+            forever = self._pods and resource == PODS.group_resource
             if not forever and followed.idle_seconds >= self._settings.idle_seconds:
                 followed.task.cancel()
                 del self._followed[resource]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.content.values import RESOURCE_GROUP, ContainerUsage, ObjectUsage, Usage
 from adapter.gotemplate import Template
-from adapter.metrics.objects import ObjectMetadata, ObjectSource
+from adapter.metrics.objects import PODS, ObjectMetadata, ObjectSource
 from adapter.planning.metric_queries import ObjectsQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import ObjectSamples, as_sequence
@@ -30,7 +30,6 @@ from kube.api import status
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.values.selectors import EVERYTHING, LabelSelector
 
-_PODS = ResourceInfo(group="", version="v1", kind="Pod", plural="pods", singular="pod", namespaced=True)
 _NODES = ResourceInfo(group="", version="v1", kind="Node", plural="nodes", singular="node", namespaced=False)
 _NAMESPACES = ResourceInfo(
     group="", version="v1", kind="Namespace", plural="namespaces", singular="namespace", namespaced=False
@@ -56,7 +55,7 @@ class ResourceMetrics:
         self._objects = objects
         self._window = rules.window if rules is not None else 0.0
         sources = resource_sources(rules) if rules is not None else []
-        self._sources = {"pods": (_PODS, sources[::2]), "nodes": (_NODES, sources[1::2])}  # CPU and memory of each
+        self._sources = {"pods": (PODS, sources[::2]), "nodes": (_NODES, sources[1::2])}  # CPU and memory of each
 
     async def usages(
         self, resource: str, *, namespace: str = "", selector: LabelSelector, name: str = "", deadline: float
@@ -152,14 +151,14 @@ def resource_sources(rules: ResourceRules) -> list[CustomSource]:
     """Return the queries as sources, like those of other rules: CPU of containers, of nodes, memory of both."""
     sources = []
     for key, rule in (("resourceRules.cpu", rules.cpu), ("resourceRules.memory", rules.memory)):
-        sources.append(_source(f"{key}.containerQuery", rule.container_query, rule, _PODS, (rule.container_label,)))
+        sources.append(_source(f"{key}.containerQuery", rule.container_query, rule, PODS, (rule.container_label,)))
         sources.append(_source(f"{key}.nodeQuery", rule.node_query, rule, _NODES, ()))
     return sources
 
 
 def missing_resource_labels(rule: ResourceRule) -> list[str]:
     """Return the resources that no label maps to, though the queries need one for each."""
-    return [info.plural for info in (_PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
+    return [info.plural for info in (PODS, _NODES, _NAMESPACES) if not _resource_label(rule.resources, info)]
 
 
 def _resource_label(naming: ResourceNaming, info: ResourceInfo) -> str:

@@ -17,7 +17,7 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from weakref import WeakSet
 
 from adapter.caches import Fetch, RefreshAheadCache
@@ -255,7 +255,7 @@ class VectorCache(RefreshAheadCache[Vector]):
             max_bytes=max_bytes,
             caches_failure=lambda error: not isinstance(error, PrometheusBusy),
             parts=lambda result: result.samples,
-            owner=_namespace,
+            owner=lambda key: cast("tuple[str, Destination]", key)[1].tenant.namespace,
             due=_due,
         )
         self._prometheus = prometheus
@@ -376,14 +376,6 @@ class VectorCache(RefreshAheadCache[Vector]):
             return await indexed(result, indexes, clock)
 
         return fetch
-
-
-def _namespace(key: Hashable) -> str:
-    """Return the namespace whose rule sends a query, the key of `VectorCache`; "" for a rule for all namespaces."""
-    match key:
-        case (str(), Destination(tenant=tenant)):
-            return tenant.namespace
-    return ""
 
 
 def _due(result: Vector) -> float | None:

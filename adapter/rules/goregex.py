@@ -59,10 +59,6 @@ class GoRegex:
         """Compare the patterns."""
         return isinstance(other, GoRegex) and self.pattern == other.pattern
 
-    def __hash__(self) -> int:
-        """Hash the pattern."""
-        return hash(self.pattern)
-
     def matches(self, text: str) -> bool:
         """Return True if the pattern matches anywhere in the text. Upstream: Regexp.MatchString."""
         return self._compiled.search(text) is not None

@@ -118,10 +118,6 @@ class LabelTemplate:
         """Compare the templates."""
         return isinstance(other, LabelTemplate) and self._template == other._template
 
-    def __hash__(self) -> int:
-        """Hash the template."""
-        return hash(self._template)
-
     def label_for(self, *, group: str, singular: str) -> str:
         """Return the label that holds the names of a resource's objects."""
         flat = group.replace(".", "_").replace("-", "_")

@@ -13,6 +13,7 @@ from adapter.catalog.metric_index import MetricIndex
 from adapter.rules import QueryRule
 from adapter.rules.objects import ObjectName, RuleObject
 from kube.api.mapping import GroupResource
+from kube.values.selectors import EVERYTHING
 
 PODS = GroupResource("", "pods")
 
@@ -34,7 +35,7 @@ def of_pods(one: RuleObject, metric: str = "rate") -> CustomSource:
 
 
 def find(catalog: MetricIndex, namespace: str, metric: str = "queue") -> Source | None:
-    return catalog.find(namespace, (None, metric), lambda *_: True)
+    return catalog.find(namespace, (None, metric), "", EVERYTHING)
 
 
 def maker(catalog: MetricIndex, namespace: str) -> str:
