@@ -34,7 +34,6 @@ import click
 
 from adapter.catalog.listings import Listings
 from adapter.commands.flags import ServeOptions
-from adapter.commands.reload import RulesReloader
 from adapter.diagnosis.checker import RuleChecker
 from adapter.forecasts.registry import Forecasts
 from adapter.metrics.objects import WatchedObjects
@@ -45,6 +44,7 @@ from adapter.rule_objects.status import checked_verdict
 from adapter.rule_objects.status_writer import LEASE, StatusWriter
 from adapter.rules import RulesError, RulesFile, strictyaml
 from adapter.rules.reading import decode_rules, read_text
+from adapter.serving.reload import RulesReloader
 from adapter.serving.rule_sets import RuleSets, Shared
 from adapter.serving.server import RequestServer, error_response
 from adapter.telemetry import Telemetry, condition_counts, rule_object_counts
@@ -247,26 +247,15 @@ class _Adapter:
             return
         # Imported only here: templates take memory.
         from adapter.ui.pages import AdapterPages
-        from adapter.ui.reports import RulesFileState, Sources
+        from adapter.ui.reports import Sources
         from kube.web.event_stream import EventStreams
         from kube.web.server import PageServer
 
-        rule_sets, rules_file = self._rule_sets, self._rules_file
         sources = Sources(
-            active=lambda: rule_sets.current,
-            rules_file=lambda: RulesFileState(
-                path=str(options.config),
-                applied_at=rule_sets.applied_at,
-                problem=rules_file.problem,
-                gone=rule_sets.gone,
-            ),
-            telemetry=self._telemetry.rules,
+            rule_sets=self._rule_sets,
+            rules_file=self._rules_file,
             default_server=options.prometheus.options,
-            rule_objects=self._rule_objects,
-            forecasts=self._forecasts,
             rule_checker=checker,
-            relist_interval=options.catalog.relist_interval,
-            freshness=options.catalog.freshness,
         )
         auth = None if options.ui_address.is_loopback else self._auth
         server = PageServer(

@@ -198,6 +198,7 @@ class RuleSets:
     """The active rule set, and its replacement by the next one.
 
     Attributes:
+        shared: the parts that all versions share.
         current: the active rule set. Requests get its router when they begin.
         applied_at: when the active rule set became active, in seconds since the epoch.
         gone: the metrics that the last reload removed, by API group.
@@ -214,10 +215,10 @@ class RuleSets:
 
         Args:
             rules: the rules.
-            shared: the parts that all versions share.
+            shared: see the attribute.
             clock: returns the seconds since the epoch.
         """
-        self._shared = shared
+        self.shared = shared
         self._settings = shared.settings.rules
         self._clock = clock
         self.current = RuleSet.of(rules, shared)
@@ -236,7 +237,7 @@ class RuleSets:
 
     async def run(self) -> None:
         """Run the background tasks of the active rules, until cancelled."""
-        await self._shared.prometheus.close_others(_servers(self.current.rules))  # and keeps those open
+        await self.shared.prometheus.close_others(_servers(self.current.rules))  # and keeps those open
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self.current)]
@@ -249,8 +250,8 @@ class RuleSets:
     async def apply(self, rules: RulesFile) -> None:
         """Activate other rules. Requests in flight keep the rules and servers that they started with."""
         before = self.current
-        new = RuleSet.of(rules, self._shared)
-        await self._shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
+        new = RuleSet.of(rules, self.shared)
+        await self.shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
         background = await self._started(new, previous=before)
         try:
             async with asyncio.timeout(self._settings.reload_seconds):
@@ -267,7 +268,7 @@ class RuleSets:
             task.cancel()
         comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
         self._background = [background, comparing]
-        await self._shared.prometheus.close_others(_servers(rules))
+        await self.shared.prometheus.close_others(_servers(rules))
 
     async def _started(self, rule_set: RuleSet, *, previous: RuleSet | None = None) -> asyncio.Task[None]:
         running = asyncio.Event()
@@ -284,10 +285,10 @@ class RuleSets:
     def _begin(self, rule_set: RuleSet) -> None:
         rules, coalescer = rule_set.rules, rule_set.coalescer
         self.applied_at, self.gone = self._clock(), {}
-        self._shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
-        self._shared.telemetry.rules.begin(
+        self.shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
+        self.shared.telemetry.rules.begin(
             [rule.key for rule in rules.all_rules],
-            others=frozenset(self._shared.rule_objects.rule_keys),
+            others=frozenset(self.shared.rule_objects.rule_keys),
             digest=rules.digest,
             now=self.applied_at,
             paused=lambda: [(rule, why.label) for rule, why in coalescer.paused()],
@@ -305,7 +306,7 @@ class RuleSets:
         self.gone = {group: sorted(names) for group, names in gone.items() if names}
         counts = {CUSTOM_GROUP: len(old.custom), EXTERNAL_GROUP: len(old.external)}
         for group, names in gone.items():
-            self._shared.telemetry.rules.gone.labels(group).set(len(names))
+            self.shared.telemetry.rules.gone.labels(group).set(len(names))
             if names:
                 _log.warning(
                     "the reload removed %d of %d metrics of %s: %s; if this was not intended, the file may have been"

@@ -83,11 +83,11 @@ async def metric_view(sources: Sources, reports: Reports, form: MetricForm) -> V
             problem = error.message
     values = {"form": form, "explanation": explanation, "problem": problem, "in_namespace": form.texts["namespace"]}
     rule = explanation.rule if explanation is not None else ""
-    found = sources.forecasts.of_rule(rule, form.selection.namespace)
+    found = sources.shared.forecasts.of_rule(rule, form.selection.namespace)
     now = sources.clock()
     pictures = [await asyncio.to_thread(picture_of, one, now) for one in found[:_PICTURES]]
     forecasts = {"forecasts": pictures, "more_forecasts": len(found) - len(pictures)}
-    return View(values={**values, **forecasts, "metrics": _some_metrics(sources.active())})
+    return View(values={**values, **forecasts, "metrics": _some_metrics(sources.active)})
 
 
 def _some_metrics(active: RuleSet) -> list[str]:

@@ -119,7 +119,7 @@ class Overview:
             findings = await self._reports.findings(within=self._findings_seconds)
         except StatusError as error:
             problem = error.message
-        if self._sources.active().rules.digest != digest:
+        if self._sources.active.rules.digest != digest:
             raise not_found("the rules were loaded again")
         rows = Rows(
             id="rules",
@@ -131,13 +131,13 @@ class Overview:
         return View(values=values, rows=rows)
 
     def _rows(self, findings: Sequence[Finding], wanted: str, *, problems: bool) -> list[RuleRow]:
-        active = self._sources.active()
+        active = self._sources.active
         # A rule that cannot be listed says so by itself.
         counts = Counter((one.rule, one.severity) for one in findings if one.code != "not-listed")
         paused: dict[str, set[Pause]] = {}
         for key, why in active.coalescer.paused():
             paused.setdefault(key, set()).add(why)
-        telemetry, now = self._sources.telemetry, self._sources.clock()
+        telemetry, now = self._sources.shared.telemetry.rules, self._sources.clock()
         rows = []
         for rule in sorted(active.rules.all_rules, key=_place):
             key, state = rule.key, active.catalog.state(rule)
@@ -163,9 +163,10 @@ class Overview:
 
     def _values(self, findings: Sequence[Finding] | None, problem: str) -> Mapping[str, Any]:
         """Return what the sections show."""
-        active, sources = self._sources.active(), self._sources
+        active, sources, shared = self._sources.active, self._sources, self._sources.shared
         snapshot, rules = active.catalog.snapshot, active.rules
-        requests, queries = _sums(sources.telemetry.requests), _sums(sources.telemetry.coalesced_queries)
+        telemetry = shared.telemetry.rules
+        requests, queries = _sums(telemetry.requests), _sums(telemetry.coalesced_queries)
         servers = [sources.default_server, *rules.prometheus_servers.values()]
         return {
             "rules": rules,
@@ -177,16 +178,18 @@ class Overview:
             "findings": findings,
             "findings_problem": problem,
             "errors": sum(finding.severity is Severity.ERROR for finding in findings or ()),
-            "servers": list(_server_figures(sources.telemetry.latency, servers)),
-            "file": sources.rules_file(),
+            "servers": list(_server_figures(telemetry.latency, servers)),
+            "file": sources.rules_file,
+            "applied_at": sources.rule_sets.applied_at,
+            "gone": sources.rule_sets.gone,
             "cache": active.cache,
-            "freshness": sources.freshness,
+            "freshness": shared.freshness,
             "coalesces": active.cache.ttl > 0,
             "merged": requests["merged"],
             "alone": requests["alone"],
             "coalesced_queries": queries.total(),
             "failed_coalesced_queries": queries["failure"],
-            "relist_interval": sources.relist_interval,
+            "relist_interval": shared.relist_interval,
             "now": sources.clock(),
         }
 

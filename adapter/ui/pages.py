@@ -138,7 +138,7 @@ class AdapterPages:
         text, problems = query.get("q").strip(), query.get("show") == "problems"
         match segments:
             case ():
-                digest = sources.active().rules.digest
+                digest = sources.active.rules.digest
                 return _Page(
                     template="overview.html",
                     parts=SECTIONS,

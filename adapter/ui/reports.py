@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -20,56 +20,40 @@ from adapter.diagnosis.explain import Target
 from adapter.diagnosis.lint import in_order, object_findings
 from adapter.diagnosis.probe import Selection
 from adapter.diagnosis.report import Finding, RuleReport
-from adapter.forecasts.registry import Forecasts
 from adapter.prometheus import PrometheusOptions
-from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import AnyRule
 from adapter.rules.objects import RuleObject
-from adapter.serving.rule_sets import RuleSet
-from adapter.telemetry import RuleTelemetry
+from adapter.serving.reload import RulesReloader
+from adapter.serving.rule_sets import RuleSet, RuleSets, Shared
 from kube.aio.tasks import SingleFlight
 from kube.api.status import service_unavailable
 from kube.web.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RulesFileState:
-    """The rules file."""
-
-    path: str
-    """The file."""
-    applied_at: float
-    """When its rules became active, in seconds since the epoch."""
-    problem: str | None
-    """Why the current file cannot be used, so that the last good rules stay active; None: it is in use."""
-    gone: Mapping[str, Sequence[str]]
-    """The metrics that the last reload removed, by API group."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """The adapter's state."""
 
-    active: Callable[[], RuleSet]
-    """Returns the active rules."""
-    rules_file: Callable[[], RulesFileState]
-    """Returns the state of the rules file."""
-    telemetry: RuleTelemetry
-    """The metrics of rules."""
+    rule_sets: RuleSets
+    """Have the active rules, and what all versions of the rules share."""
+    rules_file: RulesReloader
+    """The rules file."""
     default_server: PrometheusOptions
     """The Prometheus of --prometheus-url."""
-    rule_objects: RuleObjects
-    """The objects with rules."""
-    forecasts: Forecasts
-    """The forecasts of metrics."""
     rule_checker: RuleChecker
     """Checks rules of objects, and those that are tried."""
-    relist_interval: float
-    """See adapter.serving.rule_sets.Shared."""
-    freshness: float
-    """See adapter.serving.rule_sets.Shared."""
     clock: Callable[[], float] = time.time
     """Returns seconds since the epoch."""
+
+    @property
+    def active(self) -> RuleSet:
+        """The active rules."""
+        return self.rule_sets.current
+
+    @property
+    def shared(self) -> Shared:
+        """What all versions of the rules share."""
+        return self.rule_sets.shared
 
 
 _T = TypeVar("_T")
@@ -103,7 +87,7 @@ class Reports:
         Raises:
             StatusError: 503, the API server cannot list its resources.
         """
-        active = self._sources.active()
+        active = self._sources.active
         version: _Version = active.rules.digest, active.catalog.version  # all that the findings depend on
         if self._findings[0] != version:
             try:
@@ -117,7 +101,7 @@ class Reports:
 
     async def rule(self, rule: AnyRule) -> tuple[RuleReport, tuple[Finding, ...]]:
         """Return a rule's series, metrics and example values, and all findings about it."""
-        active = self._sources.active()
+        active = self._sources.active
         key, probe = (active.rules.digest, rule.key), active.debug.probe
         report, online = await self._valid(key, lambda: check_rule(active.catalog, rule, probe, examples=_EXAMPLES))
         found = [finding for finding in await self.findings() or () if finding.rule == rule.key]
@@ -142,7 +126,7 @@ class Reports:
 
     async def resource_rules(self) -> list[RuleReport]:
         """Return the queries of resourceRules, with an example of each."""
-        active = self._sources.active()
+        active = self._sources.active
         key = active.rules.digest, "resourceRules"
         return await self._valid(key, lambda: resource_reports(active.rules.resource, active.debug.probe))
 
@@ -152,7 +136,7 @@ class Reports:
         Raises:
             StatusError: 503, the API server cannot list its resources.
         """
-        active = self._sources.active()
+        active = self._sources.active
         key = active.rules.digest, target, str(selection)
         return await self._valid(key, lambda: active.debug.explain(target, selection))
 

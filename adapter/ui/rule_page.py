@@ -74,7 +74,7 @@ def _contains(row: SeriesRow, wanted: str) -> bool:
 
 async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, page: int) -> View:
     """Return what the page of a rule shows. Raises StatusError (404)."""
-    active = sources.active()
+    active = sources.active
     rule = next((rule for rule in active.rules.all_rules if rule.key == key), None)
     if rule is None:
         raise not_found(f"there is no rule {key}; the rules file may have been reloaded")
@@ -99,7 +99,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
             "view": await asyncio.to_thread(series_view, report, text=text, page=page),
             "written": rule_yaml(entry),
             "has_headers": "headers" in entry,
-            "telemetry": sources.telemetry,
+            "telemetry": sources.shared.telemetry.rules,
             "paused": sorted({why for one, why in paused if one == key}, key=lambda why: why.value),
             "age": None if listed_at is None else sources.clock() - listed_at,
             "links": True,
@@ -109,7 +109,7 @@ async def rule_view(sources: Sources, reports: Reports, key: str, *, text: str, 
 
 async def resource_rules_view(sources: Sources, reports: Reports) -> View:
     """Return what the page of resourceRules shows. Raises StatusError (404)."""
-    if sources.active().rules.resource is None:
+    if sources.active.rules.resource is None:
         raise not_found("the rules file has no resourceRules")
     examples = [(report.rule, metric) for report in await reports.resource_rules() for metric in report.metrics]
     return View(
@@ -132,14 +132,14 @@ def examples_of(report: RuleReport) -> list[MetricReport]:
 
 async def objects_view(sources: Sources, *, text: str, problems: bool, page: int) -> View:
     """Return the objects that contain a text, and with `problems` those that are not served."""
-    everything = await object_reports(sources.rule_objects)
+    everything = await object_reports(sources.shared.rule_objects)
     wanted = text.lower()
     fitting = [one for one in everything if not (problems and one.reason == Reason.READY) and _has_text(one, wanted)]
     return View(
         values={
             "view": paged(fitting, total=len(everything), text=text, page=page),
             "problems": problems,
-            "enabled": sources.rule_objects.enabled,
+            "enabled": sources.shared.rule_objects.enabled,
         }
     )
 
@@ -155,7 +155,7 @@ async def object_view(sources: Sources, reports: Reports, name: ObjectName, *, n
     Raises:
         StatusError: 404.
     """
-    state = sources.rule_objects.state(name)
+    state = sources.shared.rule_objects.state(name)
     if state is None:
         raise not_found(f"there is no {name} with rules")
     rules = state.object.rules

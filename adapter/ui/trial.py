@@ -74,7 +74,7 @@ class Trials:
             self._lock.release()
 
     async def _check(self, text: str, section: str) -> CheckedRule:
-        active = self._sources.active()
+        active = self._sources.active
         servers = active.rules.prometheus_servers
         [rule] = (await asyncio.to_thread(parse_rule, text, section=section, servers=servers, source=_SOURCE)).all_rules
         # Its key in a file of its own, rules[0], is that of an active rule, too.

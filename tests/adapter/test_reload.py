@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter.catalog.catalog import Catalog
-from adapter.commands.reload import RulesReloader
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import RulesFile, load_rules, parse_rules
+from adapter.serving.reload import RulesReloader
 from adapter.telemetry import RuleTelemetry
 from kube.api.mapping import GroupResource, ResourceInfo
 from kube.security.request_info import Target
@@ -80,7 +80,7 @@ async def test_changed_file_is_applied_once(mounted: MountedRules, caplog: pytes
     await mounted.reloader.poll()
     assert mounted.applied == []
     mounted.write(SECOND)
-    with caplog.at_level(logging.INFO, "adapter.commands.reload"):
+    with caplog.at_level(logging.INFO, "adapter.serving.reload"):
         await mounted.reloader.poll()
         await mounted.reloader.poll()
     assert mounted.applied == [parse_rules(SECOND, source="x")]
@@ -117,7 +117,7 @@ async def test_bad_file_keeps_the_last_good_rules_and_is_reported(
     mounted: MountedRules, caplog: pytest.LogCaptureFixture
 ) -> None:
     mounted.write("rulez: []")
-    with caplog.at_level(logging.INFO, "adapter.commands.reload"):
+    with caplog.at_level(logging.INFO, "adapter.serving.reload"):
         for _ in range(3):
             await mounted.reloader.poll(force=True)
     assert mounted.applied == []
@@ -149,7 +149,7 @@ async def test_unexpected_exception_keeps_the_last_good_rules(
 
     mounted.write(SECOND)
     with monkeypatch.context() as patch:
-        patch.setattr("adapter.commands.reload.load_rules", fails)
+        patch.setattr("adapter.serving.reload.load_rules", fails)
         for _ in range(3):
             await mounted.reloader.poll(force=True)
     assert mounted.applied == []

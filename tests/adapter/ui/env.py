@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 from aiohttp import web
@@ -24,10 +25,11 @@ from adapter.prometheus import PrometheusOptions
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import parse_rules
 from adapter.serving.debug_pages import DebugPages
+from adapter.serving.reload import RulesReloader
 from adapter.serving.routes import Router
-from adapter.serving.rule_sets import RuleSet
+from adapter.serving.rule_sets import RuleSet, RuleSets
 from adapter.ui.pages import AdapterPages
-from adapter.ui.reports import RulesFileState, Sources
+from adapter.ui.reports import Sources
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Target
@@ -42,13 +44,15 @@ class PagesEnv:
 
     metrics: MetricsEnv
     prometheus: CannedPrometheus
-    active: RuleSet
     sources: Sources
     pages: AdapterPages
     now: float = NOW
     monotonic: float = 0.0
-    problem: str | None = None
-    gone: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def active(self) -> RuleSet:
+        """The active rules."""
+        return self.sources.active
 
     def use_authorizer(self, authorizer: Authorizer) -> None:
         """Replace the pages by ones that review access."""
@@ -118,20 +122,21 @@ async def pages_env(
                 forecasts,
             ),
         )
-        sources = Sources(
-            active=lambda: env.active,
-            rules_file=lambda: RulesFileState(
-                path="/etc/adapter/rules.yaml", applied_at=NOW - 100, problem=env.problem, gone=env.gone
-            ),
-            telemetry=metrics.telemetry,
-            default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
+        shared = SimpleNamespace(
+            telemetry=SimpleNamespace(rules=metrics.telemetry),
             rule_objects=rule_objects or metrics.rule_objects,
             forecasts=forecasts,
-            rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             relist_interval=60.0,
             freshness=60.0,
+        )
+        rule_sets = SimpleNamespace(current=active, shared=shared, applied_at=NOW - 100, gone={})
+        sources = Sources(
+            rule_sets=cast("RuleSets", rule_sets),
+            rules_file=cast("RulesReloader", SimpleNamespace(path="/etc/adapter/rules.yaml", problem=None)),
+            default_server=PrometheusOptions(url="http://user:secret@prometheus:9090"),
+            rule_checker=RuleChecker(prometheus, metrics.mapper, objects, max_age=120.0),
             clock=lambda: env.now,
         )
         pages = AdapterPages(sources, None, tick_seconds=0.0, findings_seconds=60.0, clock=lambda: env.monotonic)
-        env = PagesEnv(metrics, prometheus, active, sources, pages)
+        env = PagesEnv(metrics, prometheus, sources, pages)
         yield env

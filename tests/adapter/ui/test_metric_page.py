@@ -47,7 +47,7 @@ async def test_query_links_to_its_graph_in_the_prometheus_that_users_open(tmp_pa
         external_url = "https://prometheus.example.com/p"
         objects, mapper = ListedObjects(env.metrics.client), env.metrics.mapper
         probe = Probe(env.metrics.catalog, env.prometheus, objects, mapper, external_url=external_url)
-        env.active = replace(env.active, debug=replace(env.active.debug, probe=probe))
+        env.sources.rule_sets.current = replace(env.active, debug=replace(env.active.debug, probe=probe))
         env.monotonic += 60
         page = await env.get(f"{PAGE}&namespace=shop&name=web-0")
     (link,) = re.findall('<a href="([^"]*)">Graph in Prometheus', page)

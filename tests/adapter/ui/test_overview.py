@@ -105,7 +105,8 @@ async def test_state_of_the_rules_file_is_shown(tmp_path: Path) -> None:
         text = await env.text("/")
         assert f"SHA-256 {env.active.rules.digest} Active since 2023-11-14 22:11:40 UTC (1 min ago)" in text
         assert "Current content in use" in text
-        env.problem, env.gone = "line 3: this is not YAML", {"custom.metrics.k8s.io": ["pods/a", "pods/b"]}
+        env.sources.rules_file.problem = "line 3: this is not YAML"
+        env.sources.rule_sets.gone = {"custom.metrics.k8s.io": ["pods/a", "pods/b"]}
         text = await env.text("/")
     assert "the last good rules stay in use: line 3: this is not YAML" in text
     assert "Removed by the last reload 2 metrics of custom.metrics.k8s.io: pods/a, pods/b" in text
@@ -173,7 +174,9 @@ async def test_page_is_loaded_again_after_a_reload_of_the_rules(tmp_path: Path) 
     async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
         events = await env.events("/events")
         await anext(events)
-        env.active = replace(env.active, rules=parse_rules(RULES.replace("first", "other"), source="rules.yaml"))
+        env.sources.rule_sets.current = replace(
+            env.active, rules=parse_rules(RULES.replace("first", "other"), source="rules.yaml")
+        )
         with pytest.raises(StatusError, match="loaded again") as error:  # for which the page is loaded again
             async for _ in events:
                 pass
@@ -210,7 +213,7 @@ class Unreachable:
 
 async def test_page_is_shown_while_the_api_server_is_unreachable(tmp_path: Path) -> None:
     async with pages_env(tmp_path, RULES, CannedPrometheus(found={**FOUND})) as env:
-        env.active = replace(env.active, debug=replace(env.active.debug, lookup=Unreachable()))
+        env.sources.rule_sets.current = replace(env.active, debug=replace(env.active.debug, lookup=Unreachable()))
         text = await env.text("/")
     assert "The rules cannot be checked now: the API server, which knows the resources, does not respond" in text
     assert "rules[0]" in text

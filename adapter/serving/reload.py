@@ -34,6 +34,7 @@ class RulesReloader:
         poll_seconds: the interval of polls.
 
     Attributes:
+        path: the file.
         problem: why the current file cannot be used; None if it is in use.
     """
 
@@ -47,7 +48,7 @@ class RulesReloader:
         telemetry: RuleTelemetry,
         poll_seconds: float = DEFAULTS.rules.poll_seconds,
     ) -> None:
-        self._path = path
+        self.path = path
         self._digest = rules.digest
         self._files = (path, *rules.other_files)
         self._apply = apply
@@ -81,24 +82,24 @@ class RulesReloader:
         if version == self._version and not force:
             return
         try:
-            rules = await asyncio.to_thread(load_rules, self._path)
+            rules = await asyncio.to_thread(load_rules, self.path)
         except RulesError as error:
             self._version = version
             self._refuse(str(error))
             return
         except Exception as error:  # noqa: BLE001  (a file that triggers a bug in its reader must not end the process)
             self._version = version
-            self._refuse(f"{self._path}: it cannot be read: {error!r}", error)
+            self._refuse(f"{self.path}: it cannot be read: {error!r}", error)
             return
         if rules.digest != self._digest:
             await self._apply(rules)
             self._digest = rules.digest
-            _log.info("reloaded the rules file %s: %d rules", self._path, len(rules.all_rules))
+            _log.info("reloaded the rules file %s: %d rules", self.path, len(rules.all_rules))
         elif self.problem is not None:
             self._telemetry.reload_successful.set(1)
             _log.info("the rules file has again the content that is in use")
         self._version = version
-        self._files = (self._path, *rules.other_files)
+        self._files = (self.path, *rules.other_files)
         self.problem = None
 
     def _refuse(self, why: str, bug: Exception | None = None) -> None:
