@@ -307,7 +307,7 @@ def _metadata_of_one(listed: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_current(known: _Known, state: ObjectState) -> bool:
     """Return whether a status is about an object's generation, and served or not for the same reason."""
-    if known.generation != state.object.generation:
+    if (known.uid, known.generation) != (state.object.uid, state.object.generation):
         return False
     if state.reason is Reason.READY:
         return known.reason not in _NOT_SERVED

@@ -428,9 +428,7 @@ class Controller:
                 self._forget(key)
         elif old is None or new is None or old.reconcile_trigger != new.reconcile_trigger:
             self._queue.add(key)
-        elif own:
-            self._queue.add_after(key, self._period(new))
-        elif old.status.conditions != new.status.conditions:
+        elif not own and old.status.conditions != new.status.conditions:
             # It belongs to another shard. Its selector may matter again, for example after its target was at zero.
             self._queue.add(key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from adapter.catalog.rule_states import Reason
+from adapter.rule_objects import status_writer
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rule_objects.state import ObjectState
 from adapter.rule_objects.status import Verdict
@@ -221,14 +223,18 @@ async def test_new_leader_checks_objects_that_changed_meanwhile(env: Env) -> Non
 
 async def test_objects_are_checked_again_periodically(env: Env) -> None:
     await env.create("queue")
-    async with env.running(settings=RuleObjectSettings(check_seconds=0.01)):
+
+    async def has_value(value: str) -> bool:
+        return (await env.status("queue")).get("value") == value
+
+    settings = RuleObjectSettings(check_seconds=0.01)
+    async with env.running(settings=settings):
         await env.until_reason("queue", "Ready")
         env.result = dataclasses.replace(READY, value="5")
-
-        async def written() -> bool:
-            return (await env.status("queue")).get("value") == "5"
-
-        await eventually(written, every=0.01)
+        await eventually(functools.partial(has_value, "5"), every=0.01)
+    env.result = dataclasses.replace(READY, value="6")
+    async with env.running(settings=settings):
+        await eventually(functools.partial(has_value, "6"), every=0.01)
 
 
 async def test_object_without_a_value_is_checked_again_soon(env: Env) -> None:
@@ -240,17 +246,19 @@ async def test_object_without_a_value_is_checked_again_soon(env: Env) -> None:
         await env.until_reason("queue", "Ready")
 
 
-async def test_object_that_was_replaced_keeps_the_status_of_the_new_one(env: Env) -> None:
+@pytest.mark.parametrize("other", [{"uid": "of-the-deleted-one"}, {"generation": 7}])
+async def test_object_that_is_another_one_now_keeps_its_status(env: Env, other: dict[str, Any]) -> None:
     name = await env.create("queue")
     async with env.running() as writer:
         await env.until_reason("queue", "Ready")
-        env.known[name] = msgspec.structs.replace(env.known[name], uid="of-the-deleted-one", generation=7)
+        env.known[name] = msgspec.structs.replace(env.known[name], **other)
+        env.result = dataclasses.replace(READY, value="5")
         writer.changed([name])
         await until(lambda: len(env.checked) == 2)
         await env.create("other")
         writer.changed([OTHER])
         await env.until_reason("other", "Ready")
-    assert (await env.status("queue"))["observedGeneration"] == 1
+    assert (await env.status("queue"))["value"] == "4"
 
 
 async def test_object_that_changes_during_its_check_is_checked_again_at_once(env: Env) -> None:
@@ -275,6 +283,13 @@ async def test_pending_object_gets_its_status_when_its_series_are_listed(env: En
         env.reasons.clear()
         writer.changed([name])
         await env.until_reason("queue", "Ready")
+
+
+async def test_object_that_stays_pending_gets_a_status_that_says_so(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_writer, "_PENDING_SECONDS", 0.01)
+    env.reasons[await env.create("queue")] = (Reason.PENDING, "its series are not listed yet")
+    async with env.running():
+        await env.until_reason("queue", "Pending")
 
 
 async def test_slow_namespace_does_not_delay_others(env: Env) -> None:
