@@ -8,11 +8,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from autoscaler.core.config import Config, Mode
-from autoscaler.core.model import HPA, HPAKey, MetricSpec, MetricTarget
+from autoscaler.core.model import HPAKey, MetricSpec, MetricTarget
 from autoscaler.core.quantities import canonical_quantity
 from autoscaler.objects.hpa import track_hpa
 from autoscaler.records.decision_log import DecisionLog
-from autoscaler.ui.sources import Changes, Sources
+from autoscaler.ui.sources import Sources
 
 _NAMESPACES: Final = 50
 _TICK_SECONDS: Final = 0.05
@@ -24,9 +24,9 @@ class ChangingHPAs:
     """A number of HPAs; `run` changes their statuses in turn."""
 
     def __init__(self, count: int) -> None:
-        self.changes = Changes()
         hpas = filter(None, (track_hpa(_object(number)) for number in range(count)))
-        self._hpas: dict[HPAKey, HPA] = {hpa.key: hpa for hpa in hpas}
+        # In the order of a list of the API server.
+        self._hpas = {hpa.key: hpa for hpa in sorted(hpas, key=lambda hpa: (hpa.namespace, hpa.name))}
         self._changed = 0
 
     def sources(self) -> Sources:
@@ -39,7 +39,7 @@ class ChangingHPAs:
             owns=lambda _: True,
             is_leader=lambda: True,
             decisions=DecisionLog(0),
-            changes=self.changes,
+            version=lambda: self._changed,
             config=Config(),
             sync_period=15.0,
             what_if=_unused,
@@ -64,9 +64,7 @@ class ChangingHPAs:
         metrics = tuple(_measured(metric, number) for metric in hpa.spec.metrics)
         status = replace(status, current_replicas=replicas, desired_replicas=desired, current_metrics=metrics)
         self._hpas[key] = replace(hpa, status=status)
-        # Once for the watch event, once for the record of the decision.
-        self.changes.publish(key)
-        self.changes.publish(HPAKey(key.namespace, key.name, key.group))
+        self._changed += 1
 
 
 def _measured(metric: MetricSpec, number: int) -> MetricSpec:

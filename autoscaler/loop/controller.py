@@ -46,7 +46,7 @@ from autoscaler.records.metric_lookup import MetricNames, adapter_explanation
 from autoscaler.records.record import DecisionRecord
 from autoscaler.records.shadow import ShadowComparer
 from autoscaler.ui.history import PrometheusHistory
-from autoscaler.ui.sources import Changes, Sources, WhatIf
+from autoscaler.ui.sources import Sources, WhatIf
 from kube.aio.fairness import enter_namespace
 from kube.aio.tasks import done_before
 from kube.api.client import KubeClient
@@ -154,12 +154,10 @@ class Controller:
             self._clients.objects, component="horizontal-pod-autoscaler", settings=settings.events
         )
         self._what_if = what_if
-        self._changes = Changes()
         self._decisions = DecisionLog(
             options.decision_log.max_per_hpa,
             max_bytes=settings.decisions.kept_bytes,
             on_record=on_record,
-            on_change=self._changes.publish,
         )
         self._shadow = ShadowComparer(
             sync_period=options.sync_period, config=options.config, on_comparison=self._telemetry.compared
@@ -247,7 +245,7 @@ class Controller:
             owns=lambda key: self._shard.owns(key.namespace, key.name),
             is_leader=self._is_leader,
             decisions=self._decisions,
-            changes=self._changes,
+            version=lambda: self._hpas.changes + self._decisions.added,
             config=self._options.config,
             sync_period=self._options.sync_period,
             what_if=self._what_if,
@@ -422,7 +420,6 @@ class Controller:
         own = self._shard.owns(key.namespace, key.name)
         if own:
             self._own_hpa_changed(key, old, new)
-        self._changes.publish(key)
         if self._queue is None:  # `_spread` schedules all HPAs
             if new is None:
                 self._forget(key)

@@ -42,7 +42,11 @@ class HPAs:
         scale_to_zero: bool,
         on_change: Callable[[HPAKey, HPA | None, HPA | None], None],
     ) -> None:
+        self.changes = 0
+        """Grows with each change."""
+
         def changed(api: HPAApi, key: Key, old: HPA | None, new: HPA | None) -> None:
+            self.changes += 1
             on_change(HPAKey(*key, api.group), old, new)
 
         def store(api: HPAApi) -> Store[HPA]:

@@ -90,19 +90,18 @@ class DecisionLog:
         max_per_hpa: the number of records per HPA; 0: none.
         max_bytes: the memory for all records together.
         on_record: called with each record as a line of JSON, if given.
-        on_change: called when an HPA has a new record.
     """
 
     max_per_hpa: int
     max_bytes: int = field(default=DEFAULTS.decisions.kept_bytes, kw_only=True)
     on_record: Callable[[bytes], None] | None = field(default=None, kw_only=True)
-    on_change: Callable[[HPAKey], None] = field(default=lambda _: None, kw_only=True)
     _records: OrderedDict[int, tuple[HPAKey, bytes, int | None]] = field(default_factory=OrderedDict, init=False)
     """By sequence number, oldest first: the wall clock may be set back, so times are not ordered. The desired replicas
     are beside the compressed record, because `index` returns those of all HPAs."""
     _numbers: dict[HPAKey, list[int]] = field(default_factory=dict, init=False)
     """Lists, because even an empty deque takes 600 bytes."""
-    _added: int = field(default=0, init=False)
+    added: int = field(default=0, init=False)
+    """The number of records that were ever kept."""
     _bytes: int = field(default=0, init=False)
 
     @property
@@ -140,15 +139,14 @@ class DecisionLog:
         # The records of an HPA share the key, which would take 110 bytes for each.
         key = self._records[numbers[-1]][0] if numbers else record.key
         data = _compress(record)
-        self._added += 1
-        self._records[self._added] = key, data, record.desired_replicas
-        numbers.append(self._added)
+        self.added += 1
+        self._records[self.added] = key, data, record.desired_replicas
+        numbers.append(self.added)
         self._bytes += len(data) + _ENTRY_BYTES
         if len(numbers) > self.max_per_hpa:
             self._drop(numbers[0])
         while self._bytes > self.max_bytes:
             self._drop(next(iter(self._records)))
-        self.on_change(record.key)
 
     def remove(self, key: HPAKey) -> None:
         """Drop all records of a deleted HPA."""

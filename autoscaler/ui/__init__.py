@@ -1,6 +1,6 @@
 """The web pages of the autoscaler (`--ui-address`): all HPAs, and one HPA with its decisions.
 
-sources       what the pages read, and the changes that open pages subscribe to
+sources       what the pages read
 page_context  what all pages share
 pages         the paths
 listing       the table of all HPAs: `rows`, filters, order, its events

@@ -108,7 +108,7 @@ class HPAPage(HPAsPage):
     parts = ("hpa_live.html",)
 
     def __init__(self, context: PageContext, request: PageRequest, key: HPAKey, charts: DecisionCharts) -> None:
-        super().__init__(context, request, only=key)
+        super().__init__(context, request)
         self._charts = charts
         self._key = key
         self._selection = DecisionQuery.parse(request.query)
@@ -125,9 +125,13 @@ class HPAPage(HPAsPage):
         """Raises StatusError: 403 if the user may not see the namespace, 404 if there is no such HPA."""
         await self.context.visible_hpa(self.user, self._key)
 
+    def state(self) -> tuple[HPA | None, int]:
+        """See HPAsPage."""
+        return self.sources.hpa(self._key), self.sources.decisions.newest(self._key)
+
     async def load(self, throttle: Throttle) -> View:
         """Return the present state, and the decisions that are new. Raises StatusError as `check`."""
-        self.changes.take()
+        self.shown = self.state()
         hpa = await self.context.visible_hpa(self.user, self._key)
         numbers = self.sources.decisions.numbers(self._key)
         async with throttle.slot(self.user):

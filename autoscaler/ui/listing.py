@@ -1,9 +1,9 @@
 """The page of all HPAs: which it shows, and in which order: search, filters, sort, pages.
 
-The index has a small entry for each HPA, and updates those that have changed when it is read. Entries are read in
-slices, so that ten thousand HPAs do not block the event loop. An open page costs little, however many HPAs there are:
-only its rows are rendered again when their HPAs change, and which rows those are is determined at most once a second,
-less often with more than ten thousand HPAs.
+What the order and the filters need of an HPA is computed once. Entries are read in slices, so that ten thousand HPAs do
+not block the event loop. An open page costs little, however many HPAs there are: only its rows are rendered again when
+their HPAs change, and which rows those are is determined at most once a second, less often with more than ten thousand
+HPAs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Final, TypeVar
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from autoscaler.core.config import Mode
@@ -23,7 +23,7 @@ from autoscaler.ui.access import GroupNamespace
 from autoscaler.ui.figures import sparkline
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
-from autoscaler.ui.sources import Sources, Subscription
+from autoscaler.ui.sources import Sources
 from kube.aio.tasks import in_slices
 from kube.api.status import bad_request, forbidden
 from kube.security.request_info import Query
@@ -40,19 +40,27 @@ _SLICE: Final = 100
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """An HPA in the index, with its effective mode; a new one for each change of the HPA."""
+    """An HPA, and what the list needs of it; a new one for each change of the HPA."""
 
     hpa: HPA
-    mode: Mode
-    is_foreign: bool
-    """Another controller writes its status."""
+    sources: Sources
+
+    @property
+    def mode(self) -> Mode:
+        """Its effective mode, which may change without the HPA."""
+        return self.sources.mode_of(self.hpa)
 
     @cached_property
     def key(self) -> HPAKey:
         """The HPA's key."""
         return self.hpa.key
 
-    @property
+    @cached_property
+    def name(self) -> tuple[str, str, str]:
+        """By which entries are sorted: namespace, name, group."""
+        return self.key.namespace, self.key.name, self.key.group
+
+    @cached_property
     def group_namespace(self) -> GroupNamespace:
         """What a user must have the right to see."""
         return self.key.group, self.key.namespace
@@ -182,71 +190,6 @@ class Selection:
         return min(self.page * ROWS, self.total)
 
 
-class HPAIndex:
-    """The entries of all HPAs. It takes no memory and no time before it is read for the first time."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._entries: dict[HPAKey, Entry] = {}
-        self._is_sorted = True
-        self._namespaces: Counter[GroupNamespace] = Counter()
-        self._subscribed = ExitStack()
-        self._changed: Subscription | None = None
-        self._is_listed = False
-        self._outdated: list[HPAKey] = []
-        self._lock = asyncio.Lock()
-
-    async def update(self) -> None:
-        """Bring the entries up to date."""
-        async with self._lock:
-            # A request may be cancelled at each yield, and must lose no change.
-            if self._changed is None:
-                self._changed = self._subscribed.enter_context(self._sources.changes.subscribe())
-            if not self._is_listed:
-                async for hpas in _slices(self._sources.hpas()):
-                    for hpa in hpas:
-                        self._update(hpa.key, hpa)
-                self._is_listed = True
-            self._outdated += self._changed.take()
-            async for keys in _slices(self._outdated):
-                for key in keys:
-                    self._update(key, self._sources.hpa(key))
-            self._outdated = []
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: HPAKey) -> Entry | None:
-        """Return the entry of an HPA; None: it was deleted."""
-        return self._entries.get(key)
-
-    def entries(self) -> Sequence[Entry]:
-        """Return all entries, sorted by name."""
-        if not self._is_sorted:
-            self._entries = dict(sorted(self._entries.items(), key=_name))
-            self._is_sorted = True
-        return list(self._entries.values())
-
-    def namespaces(self) -> frozenset[GroupNamespace]:
-        """Return the namespaces that have an HPA."""
-        return frozenset(self._namespaces)
-
-    def _update(self, key: HPAKey, hpa: HPA | None) -> None:
-        old = self._entries.get(key)
-        if hpa is not None:
-            mode, is_foreign = self._sources.mode_of(hpa), self._sources.is_foreign(key)
-            if old is not None and old.hpa is hpa and old.mode is mode and old.is_foreign == is_foreign:
-                return  # it has a new decision, which is not part of the entry
-            new = Entry(hpa, mode, is_foreign)
-            self._entries[key] = new
-            if old is None:
-                self._is_sorted = False
-                self._namespaces[new.group_namespace] += 1
-        elif old is not None:
-            del self._entries[key]
-            self._namespaces -= Counter([old.group_namespace])
-
-
 async def select(entries: Sequence[Entry], query: ListQuery, visible: frozenset[GroupNamespace] | None) -> Selection:
     """Return the rows of a page.
 
@@ -288,11 +231,6 @@ def _slices(items: Sequence[_T]) -> AsyncIterator[Sequence[_T]]:
     return in_slices(items[start : start + _SLICE] for start in range(0, len(items), _SLICE))
 
 
-def _name(item: tuple[HPAKey, Entry]) -> tuple[str, str, str]:
-    key, _ = item
-    return key.namespace, key.name, key.group
-
-
 def _pages(total: int) -> int:
     return max(1, -(-total // ROWS))
 
@@ -303,22 +241,40 @@ _RENDERED: Final = 1000
 _SPARKLINE: Final = 60
 """Decisions of a sparkline, at most."""
 
+_RowState: TypeAlias = tuple[Entry, Mode, bool, int]
+"""The HPA, its mode, whether another controller writes its status, and the number of its newest decision."""
+
 
 class ListRows:
-    """The rows of all HPAs, the same for all viewers.
+    """The rows of all HPAs, the same for all viewers. They take no memory and no time before they are read.
 
     Attributes:
-        index: the HPAs.
-        rendered: returns the HTML of a row, of an entry and the number of the HPA's newest decision.
+        rendered: returns the HTML of a row, given its state.
     """
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        self.index = HPAIndex(context.sources)
+        self._entries: dict[int, Entry] = {}
+        """By the identity of the HPA, which the entry keeps alive."""
         self.rendered = lru_cache(_RENDERED)(self._rendered)
 
-    def _rendered(self, row: tuple[Entry, int]) -> str:
-        entry, newest = row
+    def entries(self) -> Sequence[Entry]:
+        """Return all entries, sorted by name: of ten thousand HPAs in some milliseconds."""
+        sources, known = self._context.sources, self._entries
+        self._entries = {id(hpa): known.get(id(hpa)) or Entry(hpa, sources) for hpa in sources.hpas()}
+        return sorted(self._entries.values(), key=attrgetter("name"))
+
+    def state(self, key: HPAKey) -> _RowState | None:
+        """Return what a row shows; None: the HPA was deleted."""
+        sources = self._context.sources
+        hpa = sources.hpa(key)
+        if hpa is None:
+            return None
+        entry = self._entries.setdefault(id(hpa), Entry(hpa, sources))
+        return entry, entry.mode, sources.is_foreign(key), sources.decisions.newest(key)
+
+    def _rendered(self, row: _RowState) -> str:
+        entry, _, _, newest = row
         replicas = self._context.sources.decisions.desired_replicas(entry.key, last=_SPARKLINE)
         return self._context.templates.render(
             "list_row.html",
@@ -343,25 +299,22 @@ class ListPage(HPAsPage):
         self._visible: frozenset[GroupNamespace] = frozenset()
         self._select_at = 0.0
 
+    def state(self) -> int:
+        """See HPAsPage. The selection of rows is that of the state that was `shown`."""
+        return self.sources.version()
+
     async def load(self, throttle: Throttle) -> View:
         """Return the rows of the page. Raises StatusError (403)."""
-        index, clock = self._rows.index, asyncio.get_running_loop().time
-        self.is_outdated = bool(self.changes.take()) or self.is_outdated
-        await index.update()
-        selection = self._selection
-        if selection is None or (self.is_outdated and clock() >= self._select_at):
-            self._visible = await self._visible_namespaces()
+        clock, state, selection = asyncio.get_running_loop().time, self.state(), self._selection
+        if selection is None or (state != self.shown and clock() >= self._select_at):
+            entries = self._rows.entries()
+            namespaces = frozenset(each.group_namespace for each in entries)
+            self._visible = await self._visible_of(namespaces)
             async with throttle.slot(self.user):
-                is_all = self._visible >= index.namespaces()
-                selection = await select(index.entries(), self._query, None if is_all else self._visible)
-            self._selection, self.is_outdated = selection, False
-            self._select_at = clock() + max(COLUMNS[self._query.column].seconds, len(index) / _HPAS_PER_SECOND)
-        newest = self.sources.decisions.newest
-        present = {
-            each.key: (entry, newest(each.key))
-            for each in selection.entries
-            if (entry := index.get(each.key)) is not None
-        }
+                selection = await select(entries, self._query, None if self._visible >= namespaces else self._visible)
+            self._selection, self.shown = selection, state
+            self._select_at = clock() + max(COLUMNS[self._query.column].seconds, len(entries) / _HPAS_PER_SECOND)
+        states = {each.key: self._rows.state(each.key) for each in selection.entries}
         return View(
             values={
                 "query": self._query,
@@ -372,11 +325,14 @@ class ListPage(HPAsPage):
                 "problem": self.sources.problem(),
                 "is_leader": self.sources.is_leader(),
             },
-            rows=Rows(id="rows", states=present, render=self._rows.rendered),
+            rows=Rows(
+                id="rows",
+                states={key: state for key, state in states.items() if state is not None},
+                render=self._rows.rendered,
+            ),
         )
 
-    async def _visible_namespaces(self) -> frozenset[GroupNamespace]:
-        namespaces = self._rows.index.namespaces()
+    async def _visible_of(self, namespaces: frozenset[GroupNamespace]) -> frozenset[GroupNamespace]:
         visible = await self.context.access.visible(self.user, namespaces)
         if namespaces and not visible:
             raise forbidden("you need the right to get horizontalpodautoscalers in a namespace that has one")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +11,7 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.rows import Row, row
-from autoscaler.ui.sources import Sources, Subscription
+from autoscaler.ui.sources import Sources
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.web.live import Page
@@ -21,8 +19,8 @@ from kube.web.pages import PageRequest, Templates
 
 _UPDATE_SECONDS: Final = 0.5
 """Between two updates of an open page."""
-_IDLE_SECONDS: Final = 5.0
-"""The user's rights and the notices, which depend on more than HPAs, are checked at least so often."""
+_IDLE_UPDATES: Final = 10
+"""The user's rights and the notices, which depend on more than HPAs, are checked at least so often: every 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +59,25 @@ class PageContext:
 
 
 class HPAsPage(Page):
-    """A page that changes with all HPAs, or with `only` one. If it `is_outdated`, it waits for no further change."""
+    """A page that changes with HPAs and decisions.
 
-    def __init__(self, context: PageContext, request: PageRequest, only: HPAKey | None = None) -> None:
+    Attributes:
+        shown: the `state` that it shows; `load` sets it.
+    """
+
+    def __init__(self, context: PageContext, request: PageRequest) -> None:
         self.context = context
         self.sources = context.sources
         self.user = request.user
-        self.changes = Subscription()
-        self.is_outdated = False
-        self._only = only
+        self.shown: object = None
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Subscribe to the changes."""
-        with self.sources.changes.subscribe(self._only) as self.changes:
-            yield
+    def state(self) -> object:
+        """Return what is another one after each change."""
+        raise NotImplementedError
 
     async def wait(self) -> None:
         """See Page."""
-        await asyncio.sleep(_UPDATE_SECONDS)
-        if not self.is_outdated:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_IDLE_SECONDS):
-                    await self.changes.wait()
+        for _ in range(_IDLE_UPDATES):
+            await asyncio.sleep(_UPDATE_SECONDS)
+            if self.state() != self.shown:
+                return

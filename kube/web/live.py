@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -95,10 +95,6 @@ class Page:
     in_thread: bool = False
     """Its templates are rendered in a thread, because they may take long."""
 
-    def opened(self) -> AbstractContextManager[None]:
-        """Return a context in which the page is loaded, such as a subscription."""
-        return nullcontext()
-
     async def check(self) -> None:
         """Check that the user may see the page. Raises StatusError."""
 
@@ -147,24 +143,22 @@ class LivePages:
         return EventStream(self._events(page)) if events else await self._view(page)
 
     async def _view(self, page: Page) -> web.Response:
-        with page.opened():
-            view = await page.load(self._views)
-            async with self._views.slot(page.user):
-                values = {**view.values, "events": page.events_url}
-                if view.rows is not None:
-                    values["rows"] = await view.rows.html(view.rows.states.values())
-                return await _run(page, partial(self._templates.page, page.template, **values))
+        view = await page.load(self._views)
+        async with self._views.slot(page.user):
+            values = {**view.values, "events": page.events_url}
+            if view.rows is not None:
+                values["rows"] = await view.rows.html(view.rows.states.values())
+            return await _run(page, partial(self._templates.page, page.template, **values))
 
     async def _events(self, page: Page) -> AsyncIterator[ServerEvent]:
         """Yield the present state of a page, and then what changes. Raises StatusError."""
         shown = _Shown()
-        with page.opened():
-            while True:
-                events = await self._changes(page, shown)
-                while events:  # no reference to one while the page waits: they can be long
-                    yield events.popleft()
-                await page.wait()
-                await page.check()
+        while True:
+            events = await self._changes(page, shown)
+            while events:  # no reference to one while the page waits: they can be long
+                yield events.popleft()
+            await page.wait()
+            await page.check()
 
     async def _changes(self, page: Page, shown: _Shown) -> deque[ServerEvent]:
         view = await page.load(self._updates)

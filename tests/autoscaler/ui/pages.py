@@ -21,7 +21,7 @@ from autoscaler.records.sentence import with_sentence
 from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.history import PrometheusHistory
 from autoscaler.ui.pages import UIPages
-from autoscaler.ui.sources import Changes, Sources, WhatIf, WhatIfError
+from autoscaler.ui.sources import Sources, WhatIf, WhatIfError
 from kube.security.authentication import User
 from kube.security.request_info import Query
 from kube.web.event_stream import EventStream
@@ -52,8 +52,8 @@ class Controller:
     access: NamespaceAccess = field(default_factory=lambda: NamespaceAccess(None))
 
     def __post_init__(self) -> None:
-        self.changes = Changes()
-        self.log = DecisionLog(self.kept, on_change=self.changes.publish)
+        self.changes = 0
+        self.log = DecisionLog(self.kept)
         self.pages = UIPages(self.sources, self.access)
 
     @property
@@ -62,12 +62,12 @@ class Controller:
         return Sources(
             hpas=lambda: list(self.hpas.values()),
             hpa=self.hpas.get,
-            mode_of=lambda _: Mode.ACT,
+            mode_of=lambda hpa: hpa.overrides.mode or Mode.ACT,
             is_foreign=lambda _: False,
             owns=lambda _: self.own,
             is_leader=lambda: self.leader,
             decisions=self.log,
-            changes=self.changes,
+            version=lambda: self.changes + self.log.added,
             config=self.config,
             sync_period=15.0,
             what_if=what_if,
@@ -81,8 +81,13 @@ class Controller:
     def add(self, hpa: HPA) -> HPA:
         """Add or replace an HPA."""
         self.hpas[hpa.key] = hpa
-        self.changes.publish(hpa.key)
+        self.changes += 1
         return hpa
+
+    def remove(self, key: HPAKey) -> None:
+        """Remove an HPA."""
+        del self.hpas[key]
+        self.changes += 1
 
     def reconcile(self, simulated: SimulatedCluster, *values: int | str, seconds: int = 15) -> DecisionRecord:
         """Reconcile, store the HPA and its decision, and return the record with its sentence."""

@@ -1,8 +1,9 @@
 """The page of one HPA: its decisions as `explain` prints them, permalinks, events, and why there are none."""
 
+import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from unittest.mock import AsyncMock
 
@@ -18,7 +19,6 @@ from autoscaler.records.metric_lookup import MetricNames
 from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.access import NamespaceAccess
 from autoscaler.ui.hpa_page import PAGE_SIZE
-from autoscaler.ui.sources import Changes
 from kube.api.status import StatusError, forbidden
 from kube.security.authentication import User
 from kube.security.request_info import Query
@@ -282,14 +282,37 @@ async def test_stream_of_decisions_that_scale_sends_no_others() -> None:
         assert (await next_update(events))[1] == [scaled.time]
 
 
+async def test_changes_of_other_hpas_do_not_load_the_page_of_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller()
+    controller.add(hpa())
+    numbers, loads = controller.log.numbers, 0
+
+    def counted(key: HPAKey) -> Sequence[int]:
+        nonlocal loads
+        loads += 1
+        return numbers(key)
+
+    monkeypatch.setattr(controller.log, "numbers", counted)
+    stream = await controller.stream(*WEB, "events")
+    async with aclosing(stream.events) as events:  # type: ignore[type-var]
+        await anext(events)
+        following = asyncio.ensure_future(anext(events))
+        for number in range(40):
+            controller.add(replace(hpa(), name=f"other-{number}"))
+            await asyncio.sleep(0.1)
+        assert loads == 1
+        controller.add(replace(hpa(), problem="changed"))
+        await following
+        assert loads == 2
+
+
 async def test_stream_of_a_deleted_hpa_ends_as_not_found() -> None:
     controller = Controller()
     controller.add(hpa())
     stream = await controller.stream(*WEB, "events")
     async with aclosing(stream.events) as events:  # type: ignore[type-var]
         await anext(events)
-        del controller.hpas[KEY]
-        controller.changes.publish(KEY)
+        controller.remove(KEY)
         with pytest.raises(StatusError) as error:
             await anext(events)
     assert error.value.code == 404
@@ -318,13 +341,3 @@ async def test_namespace_without_rights_is_forbidden_whether_or_not_the_hpa_exis
         with pytest.raises(StatusError) as error:
             await controller.get(*segments)
         assert error.value.code == 403
-
-
-async def test_changes_of_other_hpas_do_not_wake_the_stream_of_one() -> None:
-    changes = Changes()
-    with changes.subscribe(KEY) as one, changes.subscribe() as all_:
-        changes.publish(HPAKey("default", "other"))
-        assert (one.take(), all_.take()) == (set(), {HPAKey("default", "other")})
-        changes.publish(KEY)
-        await one.wait()
-        assert one.take() == {KEY}

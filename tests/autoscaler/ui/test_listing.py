@@ -1,6 +1,5 @@
-"""Search, filters, order and pages of the list, and the index that follows the changes of HPAs."""
+"""Search, filters, order and pages of the list, and the entries, which follow the changes of HPAs."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +9,8 @@ from msgspec.structs import replace
 from autoscaler.core.config import AnnotationOverrides, Mode, Pause
 from autoscaler.core.model import HPA, HPAKey, Status
 from autoscaler.ui.access import GroupNamespace
-from autoscaler.ui.listing import ROWS, Entry, HPAIndex, ListQuery, Selection, select
+from autoscaler.ui.listing import ROWS, Entry, ListQuery, ListRows, Selection, select
+from autoscaler.ui.page_context import PageContext
 from kube.api.status import StatusError
 from kube.security.request_info import Query
 from tests.autoscaler.simulated_cluster import average_target, hpa, pods_metric
@@ -31,7 +31,8 @@ def using(name: str, milli: int) -> HPA:
 async def selected(
     hpas: Iterable[HPA], query: str = "", *, visible: frozenset[GroupNamespace] | None = None
 ) -> Selection:
-    entries = [Entry(each, each.overrides.mode or Mode.ACT, is_foreign=False) for each in hpas]
+    sources = Controller().sources
+    entries = [Entry(each, sources) for each in hpas]
     return await select(entries, ListQuery.parse(Query.parse(query)), visible)
 
 
@@ -151,40 +152,19 @@ async def test_pages_have_a_hundred_rows() -> None:
     assert (none.pages, none.page, none.first, none.last) == (1, 1, 0, 0)
 
 
-# --- the index -----------------------------------------------------------------------------------------------------
+# --- the entries ---------------------------------------------------------------------------------------------------
 
 
-async def test_index_follows_new_changed_and_deleted_hpas() -> None:
+def test_entries_follow_new_changed_and_deleted_hpas() -> None:
     controller = Controller()
-    index = HPAIndex(controller.sources)
-    for name in ("b", "c"):
+    rows = ListRows(PageContext(controller.sources, controller.access, controller.pages.templates))
+    for name in ("b", "c", "d"):
         controller.add(named(name))
-    await index.update()
+    *_, kept = rows.entries()
     controller.add(named("a", "another"))
     controller.add(named("b", status=Status(current_replicas=7)))
-    deleted = controller.hpas.pop(HPAKey("default", "c"))
-    controller.changes.publish(deleted.key)
-    await index.update()
-    assert [(each.key.name, each.hpa.status.current_replicas) for each in index.entries()] == [("a", 0), ("b", 7)]
-    assert index.get(deleted.key) is None
-    assert index.namespaces() == {("autoscaling", "default"), ("autoscaling", "another")}
-    controller.hpas.pop(HPAKey("default", "b"))
-    controller.changes.publish(HPAKey("default", "b"))
-    await index.update()
-    assert index.namespaces() == {("autoscaling", "another")}
-
-
-async def test_cancelled_update_loses_no_hpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube.aio.tasks._BUSY_SECONDS", -1.0)
-    controller = Controller()
-    for number in range(1000):
-        controller.add(named(f"{number:04}"))
-    index = HPAIndex(controller.sources)
-    for steps in range(12):
-        task = asyncio.create_task(index.update())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-    await index.update()
-    assert len(index.entries()) == 1000
+    controller.remove(HPAKey("default", "c"))
+    entries = rows.entries()
+    assert [(each.key.name, each.hpa.status.current_replicas) for each in entries] == [("a", 0), ("b", 7), ("d", 0)]
+    assert entries[2] is kept, "nothing is computed again"
+    assert rows.state(HPAKey("default", "c")) is None

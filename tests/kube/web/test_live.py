@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import pytest
 from aiohttp import web
@@ -41,15 +41,6 @@ class Table(Page):
         self.fact = "one"
         self.more: list[ServerEvent] = []
         self.refused = False
-        self.open = 0
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
 
     async def check(self) -> None:
         if self.refused:
@@ -85,8 +76,6 @@ async def test_events_have_the_present_state_and_then_changed_rows_and_parts_onl
         assert (await anext(events)).data == '<tbody id="rows" role="rowgroup"><tr>none</tr></tbody>'
         page.more = [ServerEvent("more", "1")]
         assert await anext(events) == page.more[0]
-        assert page.open == 1
-    assert page.open == 0
 
 
 async def test_right_is_checked_before_the_first_and_each_further_state() -> None:
@@ -100,7 +89,6 @@ async def test_right_is_checked_before_the_first_and_each_further_state() -> Non
     for is_events in (False, True):
         with pytest.raises(StatusError, match="no right"):
             await LivePages(Counting()).respond(page, events=is_events)
-    assert page.open == 0
 
 
 async def test_page_has_the_url_of_its_events_and_all_rows() -> None:
@@ -110,7 +98,6 @@ async def test_page_has_the_url_of_its_events_and_all_rows() -> None:
     assert (
         response.text == "<p id=page>{'fact': 'one', 'events': '/events', 'rows': Markup('<tr>1</tr><tr>2</tr>')}</p>"
     )
-    assert page.open == 0
     page.events_url = ""
     with pytest.raises(StatusError) as error:
         await LivePages(Counting()).respond(page, events=True)
