@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kube.values.durations import DurationError, format_duration, parse_duration
@@ -130,35 +131,26 @@ class AnnotationOverrides:
 # --- parsers of values: each raises a ValueError with advice ---------------------------------------------------------
 
 
-def _one_of(kind: type[_E]) -> Callable[[str], _E]:
-    def parse(text: str) -> _E:
-        try:
-            return kind(text)
-        except ValueError:
-            raise ValueError(f"write one of {', '.join(kind)}") from None
-
-    return parse
+def _one_of(kind: type[_E], text: str) -> _E:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"write one of {', '.join(kind)}") from None
 
 
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_INT32)) else -1
-        if not least <= number <= most:
-            raise ValueError(f"write a whole number from {least} to {most}")
-        return number
-
-    return parse
+def _integer(least: int, most: int, text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_INT32)) else -1
+    if not least <= number <= most:
+        raise ValueError(f"write a whole number from {least} to {most}")
+    return number
 
 
-def _duration(least: float, most: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        seconds = _seconds(text)
-        if not least <= seconds <= most:
-            bounds = f"from {format_duration(least)} to {format_duration(most)}"
-            raise ValueError(f"write a duration {bounds}, such as 30s or 1m30s")
-        return seconds
-
-    return parse
+def _duration(least: float, most: float, text: str) -> float:
+    seconds = _seconds(text)
+    if not least <= seconds <= most:
+        bounds = f"from {format_duration(least)} to {format_duration(most)}"
+        raise ValueError(f"write a duration {bounds}, such as 30s or 1m30s")
+    return seconds
 
 
 def _seconds(text: str) -> float:
@@ -171,11 +163,11 @@ def _seconds(text: str) -> float:
 
 def _window_ms(text: str) -> int:
     seconds = _seconds(text)
-    return round((seconds if seconds >= 0 else _duration(0.0, _HOUR)(text)) * 1000)
+    return round((seconds if seconds >= 0 else _duration(0.0, _HOUR, text)) * 1000)
 
 
 def _milliseconds(text: str) -> int:
-    return round(_duration(0.0, 24 * _HOUR)(text) * 1000)
+    return round(_duration(0.0, 24 * _HOUR, text) * 1000)
 
 
 def _tolerance(text: str) -> float:
@@ -199,16 +191,16 @@ def _shortened(text: str) -> str:
 
 
 _PARSERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
-    "mode": ("mode", _one_of(Mode)),
-    "sync-period": ("sync_period", _duration(1.0, _HOUR)),
+    "mode": ("mode", partial(_one_of, Mode)),
+    "sync-period": ("sync_period", partial(_duration, 1.0, _HOUR)),
     "tolerance": ("tolerance", _tolerance),
     _WINDOW: (_WINDOW_MS, _window_ms),
     "cpu-initialization-period": ("cpu_initialization_period_ms", _milliseconds),
     "initial-readiness-delay": ("initial_readiness_delay_ms", _milliseconds),
-    "paused": ("paused", _one_of(Pause)),
-    _REPLICAS: ("replicas", _integer(1, _MAX_INT32)),
-    _THRESHOLD: ("failure_threshold", _integer(1, 1000)),
-    "pod-selection": ("pod_selection", _one_of(PodSelection)),
+    "paused": ("paused", partial(_one_of, Pause)),
+    _REPLICAS: ("replicas", partial(_integer, 1, _MAX_INT32)),
+    _THRESHOLD: ("failure_threshold", partial(_integer, 1, 1000)),
+    "pod-selection": ("pod_selection", partial(_one_of, PodSelection)),
     "eager": ("eager", _boolean),
 }
 """{annotation: (field of AnnotationOverrides or Fallback, parser)}"""

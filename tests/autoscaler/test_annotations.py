@@ -18,6 +18,7 @@ from autoscaler.core.config import AnnotationOverrides, Config, Fallback, Mode, 
         ("tolerance", "0.05", AnnotationOverrides(tolerance=0.05)),
         ("tolerance", "1", AnnotationOverrides(tolerance=1.0)),
         ("downscale-stabilization", "0s", AnnotationOverrides(downscale_stabilization_ms=0)),
+        ("downscale-stabilization", "0.5s", AnnotationOverrides(downscale_stabilization_ms=500)),
         ("downscale-stabilization", "1h", AnnotationOverrides(downscale_stabilization_ms=3_600_000)),
         ("downscale-stabilization", "1m0.5s", AnnotationOverrides(downscale_stabilization_ms=60_500)),
         ("cpu-initialization-period", "24h", AnnotationOverrides(cpu_initialization_period_ms=86_400_000)),
@@ -27,6 +28,8 @@ from autoscaler.core.config import AnnotationOverrides, Config, Fallback, Mode, 
         ("paused", "scale-in", AnnotationOverrides(paused=Pause.SCALE_IN)),
         ("paused", "scale-out", AnnotationOverrides(paused=Pause.SCALE_OUT)),
         ("fallback-replicas", "6", AnnotationOverrides(fallback=Fallback(replicas=6, failure_threshold=3))),
+        ("fallback-replicas", "1", AnnotationOverrides(fallback=Fallback(replicas=1))),
+        ("fallback-replicas", "2147483647", AnnotationOverrides(fallback=Fallback(replicas=2**31 - 1))),
         ("pod-selection", "selector", AnnotationOverrides()),
         ("pod-selection", "owner", AnnotationOverrides(pod_selection=PodSelection.OWNER)),
         ("eager", "true", AnnotationOverrides(eager=True)),
@@ -64,6 +67,7 @@ def test_threshold_is_part_of_the_fallback() -> None:
         ("fallback-replicas", "٣", "write a whole number from 1 to 2147483647"),
         ("fallback-replicas", "2.5", "write a whole number from 1 to 2147483647"),
         ("pod-selection", "owners", "write one of selector, owner"),
+        ("eager", "no" * 20, "write true or false"),
         ("eager", "yes", "write true or false"),
     ],
 )
@@ -120,6 +124,7 @@ def test_thousands_of_unknown_names_are_reported_in_six_lines() -> None:
     problems = parse_annotations({f"milliscale.io/x{number}": "" for number in range(5_000)}).problems
     assert len(problems) == 6
     assert problems[-1] == "4995 further annotations milliscale.io/... are unknown and ignored"
+    assert len(parse_annotations({f"milliscale.io/x{number}": "" for number in range(5)}).problems) == 5
 
 
 def test_unknown_name_is_reported_with_the_known_ones() -> None:

@@ -32,6 +32,20 @@ def test_without_pod_level_request_the_containers_peak_counts() -> None:
     assert calculate_pod_requests(a_pod(*containers[:3], memory=1), "cpu") == 150
 
 
+def test_sidecars_that_have_started_count_beside_the_next_init_container() -> None:
+    sidecars = (init("proxy", sidecar=True, cpu=100), init("log", sidecar=True, cpu=200))
+    pod = a_pod(container("app", cpu=0), *sidecars, init("setup", cpu=50), memory=1)
+    assert calculate_pod_requests(pod, "cpu") == 350
+
+
+def test_container_without_a_request_counts_as_none_at_pod_level() -> None:
+    assert calculate_pod_requests(a_pod(container("app", cpu=0), init("setup"), memory=1), "cpu") == 0
+
+
+def test_huge_pages_can_be_requested_at_pod_level() -> None:
+    assert calculate_pod_requests(a_pod(container("app"), **{"hugepages-2Mi": 5}), "hugepages-2Mi") == 5
+
+
 def test_overhead_is_added_to_pod_level_requests() -> None:
     pod = replace(a_pod(container("app", cpu=100), memory=7), overhead={"cpu": 10, "memory": 20})
     assert (calculate_pod_requests(pod, "cpu"), calculate_pod_requests(pod, "memory")) == (110, 27)
