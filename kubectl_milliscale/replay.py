@@ -62,7 +62,7 @@ def replay(*, name: str, files: tuple[Path, ...], kubectl: Kubectl, **flags: Any
             except KubectlError:
                 raise
             except click.ClickException as error:
-                hint = "give --from, such as --from 24h, to take the load from Prometheus"
+                hint = "or give --from, such as --from 24h, to take the load from Prometheus"
                 raise click.ClickException(f"{error.message}; {hint}") from error
         call(replay_hpas, values, kubectl)
 

@@ -267,7 +267,7 @@ def _given_file(*given: Path | None) -> Path:
     """Return the one rules file that is given."""
     files = [file for file in given if file is not None]
     if len(files) != 1:
-        raise click.UsageError("give one rules file: --config=FILE")
+        raise click.UsageError("give one rules file: FILE, or --config=FILE")
     return files[0]
 
 
