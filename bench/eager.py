@@ -32,6 +32,8 @@ from playground.prometheus import PrometheusServer, Target
 _SCRAPE: Final = 5
 _TARGETS: Final = 10
 _EVALUATIONS: Final = "horizontal_pod_autoscaler_controller_eager_evaluations_total"
+_SCRAPES: Final = "prometheus_target_interval_length_seconds_count"
+"""The metric of Prometheus that counts scrapes, except each target's first."""
 _RULES: Final = f"""
 rules:
 - seriesQuery: '{METRIC}_total{{namespace!="",pod!=""}}'
@@ -76,6 +78,10 @@ async def _measure(folder: Path, *, hpas: int, namespaces: int, warm_up: float, 
     async with AsyncExitStack() as stack:
         prometheus = await stack.enter_async_context(PrometheusServer(folder / "prometheus", scrape_interval=_SCRAPE))
         await prometheus.set_targets([await _exporter(stack, each, hpas, namespaces) for each in range(_TARGETS)])
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        # An adapter that starts before the first samples are there finds no metric until it lists series again.
+        while await metric_sum(session, prometheus.url, _SCRAPES) < _TARGETS:  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.5)
         load = await stack.enter_async_context(cluster_process(folder / "cluster", namespaces))
         kubeconfig = Path((await load.send(Order(grow=hpas), Grown)).kubeconfig)
         client = await stack.enter_async_context(await KubeClient.connect(kubeconfig))
@@ -89,7 +95,6 @@ async def _measure(folder: Path, *, hpas: int, namespaces: int, warm_up: float, 
         autoscaler = await stack.enter_async_context(
             controller("autoscaler", kubeconfig, folder, *flags, port=metrics_port)
         )
-        session = await stack.enter_async_context(aiohttp.ClientSession())
         await asyncio.sleep(warm_up)
         figures = []
         for pause in (seconds, 0.0):
