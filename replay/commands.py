@@ -212,8 +212,7 @@ def _read_hpas(reference: HPAReference, flags: InputFlags) -> list[HPAFile]:
         return [read_cluster_hpa(namespace, name, kubeconfig=kubeconfig, context=context, scale_to_zero=scale_to_zero)]
     except NoClusterError as error:
         text = f"{namespace}/{name}" if namespace else name
-        problem = f"HPA {text} cannot be read from a cluster, and there is no file of that name"
-        raise ReplayError(f"{problem}: {error}") from error
+        raise ReplayError(f"HPA {text} cannot be read from the cluster: {error} (there is no file {text})") from error
 
 
 @contextlib.contextmanager
