@@ -103,7 +103,7 @@ def replay(
         --prometheus-url http://localhost:9090 --config rules.yaml
     \b
       # Load from a file
-      python -m autoscaler replay --hpa hpa.yaml --csv load.csv
+      python -m autoscaler replay --hpa hpa.yaml --pod-startup 30s --csv load.csv
     \b
       # The decisions that a running autoscaler keeps
       python -m autoscaler replay --hpa new.yaml --server http://127.0.0.1:8080

@@ -121,7 +121,7 @@ def tune(
         --config rules.yaml --html tune.html
     \b
       # At most one of a thousand requests above capacity, by recorded load in a file
-      python -m autoscaler tune --hpa hpa.yaml --capacity 100 --csv load.csv --max-overload 0.1%
+      python -m autoscaler tune --hpa hpa.yaml --capacity 100 --pod-startup 30s --csv load.csv --max-overload 0.1%
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped
     with errors_of_users():
         options = TuneOptions(

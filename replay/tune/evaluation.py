@@ -87,7 +87,6 @@ class Figures(Struct, frozen=True):
     milliseconds: int = 0
     gap_milliseconds: int = 0
     """In which a metric had no value."""
-    at_max_milliseconds: int = 0
 
     @property
     def overload_ratio(self) -> float:
@@ -112,7 +111,6 @@ class Figures(Struct, frozen=True):
             self.flaps + other.flaps,
             self.milliseconds + other.milliseconds,
             self.gap_milliseconds + other.gap_milliseconds,
-            self.at_max_milliseconds + other.at_max_milliseconds,
         )
 
 
@@ -169,7 +167,6 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
                 day.flaps,
                 day.milliseconds,
                 day.gap_milliseconds,
-                day.at_max_ms,
             )
             for day in days
         ]
