@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import math
 import os
 import sys
 import time
@@ -47,6 +46,8 @@ from replay.tune.evaluation import DAY_MS
 _DEFAULT_FROM: Final = Moment(ago_ms=24 * 3_600_000)
 _SHORT_STEP_MS: Final = 5000
 """A short scrape interval: no more is to be seen in the values."""
+_MINUTE_MS: Final = 60_000
+"""A multiple of usual sync periods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,16 +186,22 @@ def read_inputs(
         uses_cluster = flags.kubeconfig is not None or flags.context is not None or any(one.cluster for one in hpas)
         connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
-        load, settings = completed(read(settings))
+        end_ms = flags.source.end.resolve(now_ms())
+        # Rounded, so that it begins at the same time with any sync period.
+        start_ms = (flags.source.start or _DEFAULT_FROM).resolve(end_ms) // _MINUTE_MS * _MINUTE_MS
+        load, settings = completed(read(settings, start_ms, end_ms))
         fitted = settings
+        first_day = load
         if load.replicas is not None and unknown(files[0].hpa, given):
-            first_day = load
+            day_end_ms = min(end_ms, start_ms + DAY_MS + _MINUTE_MS)
             with contextlib.suppress(ReplayError):  # a metric may begin later, or be older than what Prometheus has
-                first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), at_most_ms=DAY_MS)
+                first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), start_ms, day_end_ms)
             first_day = dataclasses.replace(first_day, requests=load.requests, startup=load.startup)
             fitted, note = fit(files[0].hpa, first_day, settings, given)
         if fitted.step_ms != settings.step_ms:
-            load, _ = completed(read(fitted))
+            load, _ = completed(read(fitted, start_ms, end_ms))
+        if first_day.end_ms == end_ms:  # all of the time, and no two scale events are between two values
+            load = dataclasses.replace(load, replicas=first_day.replicas, ready_replicas=first_day.ready_replicas)
         settings = fitted
     load = dataclasses.replace(load, notes=[*load.notes, *filter(None, [note])])
     load = with_forecasts(load, {**load.forecast_options, **wanted})
@@ -333,21 +340,19 @@ def _prometheus_load(
     requests: Mapping[str, int],
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None,
     assumed: Settings,
-    *,
-    at_most_ms: float = math.inf,
+    start_ms: int,
+    end_ms: int,
 ) -> Load:
     with prometheus_library():
         from replay.prometheus.ranges import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
     source = flags.source
     hpas = [file.hpa for file in files]
-    end_ms = source.end.resolve(now_ms())
-    start_ms = (source.start or _DEFAULT_FROM).resolve(end_ms)
     settings = PrometheusSettings(
         options=run(flags.prometheus.authorized()),
         rules=read_rules(source.config_file),
         start_ms=start_ms,
-        end_ms=round(min(end_ms, start_ms + at_most_ms)),
+        end_ms=end_ms,
         step_ms=_query_step_ms(assumed.step_ms, files),
         offset_ms=assumed.offset_ms,
         pods=source.pods,

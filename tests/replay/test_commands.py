@@ -10,7 +10,9 @@ import logging
 import re
 import subprocess
 import sys
+from array import array
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from autoscaler.core.config import Config
 from kube.api.client import ClientSettings, KubeClient
 from playground.prometheus import PrometheusServer
 from replay.hpa_files import read_hpa_file
+from replay.load import Load, Series
+from replay.prometheus.source import PrometheusSettings
 from tests.imports import imported
 from tests.kube.scripted import ScriptedServer, respond, scripted_server
 from tests.replay.builders import cpu_metric, hpa_document, pods_metric
@@ -308,6 +312,28 @@ def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: P
     result = replay("--hpa", hpa, *flags, "--config", tmp_path / "rules.yaml")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {tmp_path}/rules.yaml: rules[0]")
+
+
+def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
+    hpa: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = [START + 301, START + 309]
+
+    def read(_: object, settings: PrometheusSettings) -> Load:
+        times = array("q", settings.times)
+        replicas = array("d", [2.0 + sum(each <= time / 1000 for each in raised) for time in times])
+        real = Series(times_ms=times, values=replicas, hold_ms=settings.step_ms)
+        metric = replace(real, values=array("d", [100.0]) * len(times))
+        series, start_ms = {"packets_per_second": metric}, settings.times.start
+        return Load(start_ms=start_ms, end_ms=settings.end_ms, series=series, replicas=real, ready_replicas=real)
+
+    monkeypatch.setattr("replay.prometheus.source.read_prometheus", read)
+    source = ["--prometheus-url=http://127.0.0.1:9", f"--from={START + 10}", f"--to={START + 600}"]
+    result = replay("--hpa", hpa, *source, "-o", "json", "--summary-only")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert any("a reconciliation every 15s" in note for note in document["notes"])
+    assert document["reality"]["summary"]["scaleEvents"] == 2
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------------
