@@ -13,8 +13,6 @@ from typing import Annotated, ClassVar, Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from multidict import CIMultiDict
-from yarl import URL
 
 from kube.api.config import RestConfig
 
@@ -156,9 +154,6 @@ def check_proxy(text: str) -> None:
         raise ValueError("proxyUrl: expected the URL of a proxy, such as http://proxy.example:3128")
 
 
-Headers = CIMultiDict[str]
-
-
 class UpstreamConfigError(ValueError):
     """The options cannot be used; the message says which."""
 
@@ -178,20 +173,6 @@ def header(name: str, value: str) -> tuple[str, str]:
     if not value.isprintable():
         raise UpstreamConfigError(f"the value of {name} cannot be sent in a header")
     return name, value
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
-    """A request that is about to be sent."""
-
-    method: str
-    """GET or POST."""
-    url: URL
-    """With its query, as it is sent."""
-    headers: Headers = field(repr=False)
-    """Those that are set by the adapter."""
-    body: bytes | None = None
-    """The bytes of the body; None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

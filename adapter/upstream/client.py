@@ -18,8 +18,8 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -28,7 +28,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapter.upstream.access import Auth, CredentialsError, Headers, OutgoingRequest, ServerAccess, UpstreamConfigError
+from adapter.upstream.access import Auth, CredentialsError, ServerAccess, UpstreamConfigError
 from adapter.upstream.credential_cache import CredentialCache, in_thread
 from adapter.upstream.tokens import azure_tokens, google_tokens
 from kube.aio.fairness import FairSemaphore, current_namespace
@@ -53,14 +53,27 @@ _SIGNATURE: Final = re.compile(r"Signature=([0-9a-f]+)")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A form of `auth`: a credential that expires, and how it authenticates requests."""
+    """A form of `auth`: a credential that expires, and how it authenticates requests. A middleware of aiohttp."""
 
     cache: CredentialCache[Any]
     """Keeps the credential."""
-    authenticated: Callable[[OutgoingRequest, Any], OutgoingRequest]
-    """Returns a request with the credential."""
+    authenticate: Callable[[aiohttp.ClientRequest, Any], Awaitable[None]]
+    """Sets the headers with the credential."""
     refusals: frozenset[int] = frozenset({401})
     """The statuses with which servers refuse it."""
+    encoded: Callable[[URL], URL] = lambda url: url
+    """Returns a URL as the scheme needs it."""
+
+    async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Send a request with the credential; once more if the server refuses it and it can be renewed."""
+        credential = await self.cache.get()
+        await self.authenticate(request, credential)
+        response = await send(request)
+        if response.status in self.refusals and await self.cache.renew(credential):
+            response.release()
+            await self.authenticate(request, await self.cache.get())
+            response = await send(request)
+        return response
 
 
 class Credentials:
@@ -127,32 +140,12 @@ class Credentials:
                     _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
-    async def request(
-        self, method: str, url: URL, *, form: Mapping[str, str] | None, headers: tuple[tuple[str, str], ...]
-    ) -> OutgoingRequest:
-        """Return a request without the credential of `scheme`.
-
-        Args:
-            method: GET or POST.
-            url: its URL.
-            form: the fields of its body; None for no body.
-            headers: they replace the server's headers of the same names.
-
-        Raises:
-            CredentialsError: a file gives no credential.
-        """
-        request = OutgoingRequest(method, url, await self.headers(*headers))
-        if form is None:
-            return request
-        request.headers["Content-Type"] = "application/x-www-form-urlencoded"
-        return replace(request, body=urlencode(form).encode())
-
     async def close(self) -> None:
         """Cancel what is in progress."""
         if self.scheme is not None:
             await self.scheme.cache.close()
 
-    async def headers(self, *others: tuple[str, str]) -> Headers:
+    async def headers(self, *others: tuple[str, str]) -> CIMultiDict[str]:
         """Return the server's headers, the Authorization header of a file or kubeconfig if there is one, and others.
 
         A later header replaces an earlier one of the same name, whatever the case of the names.
@@ -160,7 +153,7 @@ class Credentials:
         Raises:
             CredentialsError: the file with the secret cannot be read, or has none.
         """
-        headers: Headers = CIMultiDict()
+        headers = CIMultiDict[str]()
         for name, value in (*self._access.headers, *(await self._authorization()).items(), *others):
             headers[name] = value
         return headers
@@ -201,12 +194,12 @@ def _scheme(auth: Auth, what: str) -> Scheme:
     name = next(name for name in auth.__struct_fields__ if getattr(auth, name) is not None)
     try:
         if auth.sigv4 is not None:
-            from adapter.upstream.sigv4 import AwsCredentials, signed
+            from adapter.upstream.sigv4 import AwsCredentials, encoded, sign
 
             keys = in_thread(AwsCredentials(auth.sigv4).issue, "AWS", what)
             cache = CredentialCache(keys, what=f"AWS credentials for {what}")
             # AWS refuses expired credentials with 403, too.
-            return Scheme(cache, functools.partial(signed, auth.sigv4), frozenset({401, 403}))
+            return Scheme(cache, functools.partial(sign, auth.sigv4), frozenset({401, 403}), encoded)
         if auth.google is not None:
             issue = in_thread(google_tokens(), "Google", what)
         elif auth.azure is not None:
@@ -222,13 +215,11 @@ def _scheme(auth: Auth, what: str) -> Scheme:
             f"{name} for {what} needs {library}: install milliscale[{extra}], or build the image with"
             " LOCK=requirements-clouds.lock"
         ) from error
-    return Scheme(CredentialCache(issue, what=f"token for {what}"), _with_headers)
+    return Scheme(CredentialCache(issue, what=f"token for {what}"), _set_headers)
 
 
-def _with_headers(request: OutgoingRequest, more: tuple[tuple[str, str], ...]) -> OutgoingRequest:
-    headers = request.headers.copy()
-    headers.update(more)
-    return replace(request, headers=headers)
+async def _set_headers(request: aiohttp.ClientRequest, headers: tuple[tuple[str, str], ...]) -> None:
+    request.headers.update(headers)
 
 
 def _context(access: ServerAccess) -> ssl.SSLContext:
@@ -327,33 +318,22 @@ class UpstreamClient:
         await self.load()
         if self._session is None:
             self._session = upstream_session(self._connections)
-        method = "GET" if form is None else "POST"
-        request = await self._credentials.request(method, url, form=form, headers=headers)
-        scheme = self._credentials.scheme
-        if scheme is not None:
-            credential = await scheme.cache.get()
-            async with self._open(self._session, scheme.authenticated(request, credential)) as response:
-                if response.status not in scheme.refusals or not await scheme.cache.renew(credential):
-                    yield response
-                    return
-            request = scheme.authenticated(request, await scheme.cache.get())
-        async with self._open(self._session, request) as response:
-            yield response
-
-    def _open(
-        self, session: aiohttp.ClientSession, request: OutgoingRequest
-    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        context = self._credentials.context()
-        return session.request(
-            request.method,
-            request.url,
-            data=request.body,
-            headers=request.headers,
+        credentials, scheme = self._credentials, self._credentials.scheme
+        own_headers, context = await credentials.headers(*headers), credentials.context()
+        if form is not None:
+            own_headers["Content-Type"] = "application/x-www-form-urlencoded"
+        async with self._session.request(
+            "GET" if form is None else "POST",
+            url if scheme is None else scheme.encoded(url),
+            data=None if form is None else urlencode(form).encode(),
+            headers=own_headers,
             ssl=context if context is not None else True,
             proxy=self._proxy,
             allow_redirects=False,
             timeout=_TIMEOUT,
-        )
+            middlewares=() if scheme is None else (scheme,),
+        ) as response:
+            yield response
 
 
 def without_credentials(body: bytes, headers: Mapping[str, str]) -> bytes:

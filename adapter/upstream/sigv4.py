@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import aiohttp
 from botocore.auth import SigV4Auth as Signer
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.session import Session
 from yarl import URL
 
-from adapter.upstream.access import CredentialsError, OutgoingRequest, SigV4Auth
+from adapter.upstream.access import CredentialsError, SigV4Auth
 from adapter.upstream.credential_cache import Issued
 
 # botocore refreshes the pod's credentials itself when it is asked for them, which blocks. What it returns is valid for
@@ -26,17 +26,15 @@ _CLIENTS: Final = Config(connect_timeout=5, read_timeout=10, retries={"total_max
 _UNRESERVED: Final = "-_.~"
 
 
-def signed(auth: SigV4Auth, request: OutgoingRequest, credentials: Any) -> OutgoingRequest:
+async def sign(auth: SigV4Auth, request: aiohttp.ClientRequest, credentials: Any) -> None:
     """Sign the method, URL, Host, Content-Type and body of a request. Other headers may be changed by proxies."""
-    url, headers = _encoded(request.url), request.headers.copy()
-    headers["Host"] = _host(url)
-    aws = AWSRequest(method=request.method, url=str(url), data=request.body)
+    body = await request.body.as_bytes() if request.body else b""
+    aws = AWSRequest(method=request.method, url=str(request.url), data=body)
     for name in ("Host", "Content-Type"):
-        if name in headers:
-            aws.headers[name] = headers[name]
+        if name in request.headers:
+            aws.headers[name] = request.headers[name]
     Signer(credentials, auth.service, auth.region).add_auth(aws)
-    headers.update(aws.headers.items())
-    return replace(request, url=url, headers=headers)
+    request.headers.update(aws.headers.items())
 
 
 class AwsCredentials:
@@ -79,12 +77,7 @@ class AwsCredentials:
         return Issued(ReadOnlyCredentials(*keys), assumed["Expiration"].timestamp())
 
 
-def _encoded(url: URL) -> URL:
+def encoded(url: URL) -> URL:
     """Return a URL whose query is encoded as AWS encodes it before it verifies the signature."""
     query = urlencode(list(url.query.items()), quote_via=quote, safe=_UNRESERVED)
     return URL(f"{url.with_query(None)}?{query}" if query else str(url), encoded=True)
-
-
-def _host(url: URL) -> str:
-    host = url.host_subcomponent or ""
-    return host if url.is_default_port() else f"{host}:{url.port}"

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from botocore.credentials import ReadOnlyCredentials
-from multidict import CIMultiDict
-from yarl import URL
 
 from adapter.prometheus import PrometheusClient, PrometheusOptions, PrometheusUnavailable
 from adapter.upstream import Auth, SigV4Auth
-from adapter.upstream.access import OutgoingRequest
-from adapter.upstream.sigv4 import signed
 from tests.adapter.scripted_prometheus import ONE, ScriptedPrometheus, responds, scripted
 from tests.adapter.upstream.aws_services import FakeAws, Key, ReceivedRequest, RefusedError, SignatureVerifier
 from tests.web_servers import served
@@ -220,10 +215,3 @@ def test_verifier_agrees_with_aws_test_suite(case: str) -> None:
     changed = ReceivedRequest(method, f"{target}x", received.headers, received.body)
     with pytest.raises(RefusedError, match="another signature"):
         SUITE.verify(changed)
-
-
-def test_host_is_signed_without_a_default_port() -> None:
-    for url, host in (("https://aps.example/x", "aps.example"), ("https://aps.example:8443/x", "aps.example:8443")):
-        credentials = ReadOnlyCredentials("AKID", "secret", None)
-        request = OutgoingRequest("GET", URL(url), CIMultiDict())
-        assert signed(SigV4Auth(region="eu-west-1"), request, credentials).headers["Host"] == host
