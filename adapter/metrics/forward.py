@@ -20,7 +20,6 @@ import datetime
 import functools
 import itertools
 import logging
-import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -93,12 +92,11 @@ class Forwarder:
             for index, one in enumerate(options)
         )
         self._open = contextlib.AsyncExitStack()
-        self._listed: tuple[tuple[str, ...], ...] = ()
-        self._names: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         for adapter in self.adapters:
-            await self._open.enter_async_context(adapter)
+            self._open.push_async_callback(adapter.upstream.close)
+            await self._open.enter_async_context(adapter.cache)
         return self
 
     async def __aexit__(
@@ -107,16 +105,12 @@ class Forwarder:
         await self._open.aclose()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The metrics that the other adapters last listed, sorted; the same tuple until they change.
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The metrics that each of the other adapters last listed, sorted; the same tuples until they change.
 
         A metric that an adapter lists is left out if requests for it go to another one.
         """
-        listed = tuple(adapter.names for adapter in self.adapters)
-        if len(listed) != len(self._listed) or not all(map(operator.is_, listed, self._listed)):
-            self._listed = listed
-            self._names = tuple(sorted(itertools.chain.from_iterable(listed)))
-        return self._names
+        return tuple(adapter.names for adapter in self.adapters)
 
     def adapter_for(self, metric: str) -> OtherAdapter | None:
         """Return the adapter that requests for a metric are forwarded to, whether it lists it or not."""
@@ -164,7 +158,7 @@ class _Resources(msgspec.Struct):
 
 
 class OtherAdapter:
-    """Requests metrics of one other adapter, for one version of the rules. Use as an async context manager.
+    """Requests metrics of one other adapter, for one version of the rules.
 
     `before` are the adapters that come first: it does not serve the metrics whose names they take. `max_cache_bytes` is
     the estimated size of cached values. The other arguments are those of Forwarder.
@@ -182,10 +176,10 @@ class OtherAdapter:
         settings: ForwardSettings,
         clock: Callable[[], float],
     ) -> None:
-        self._cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
+        self.cache: RefreshAheadCache[list[ExternalMetricValue]] = RefreshAheadCache(
             ttl=ttl, size=lambda values: _VALUE_BYTES * len(values), max_bytes=max_cache_bytes
         )
-        self._upstream = UpstreamClient(
+        self.upstream = UpstreamClient(
             options, connections=settings.requests, max_waiting=settings.waiting, session=session
         )
         self._settings = settings
@@ -200,16 +194,6 @@ class OtherAdapter:
         """Why its metrics could not be listed the last time; "" if they were."""
         self.tried = asyncio.Event()
         """Set once its metrics have been listed, with success or not, by this version or the one before."""
-
-    async def __aenter__(self) -> Self:
-        await self._cache.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._cache.__aexit__(None, None, None)
-        await self._upstream.close()
 
     async def carry_over(self, previous: OtherAdapter) -> None:
         """Start with the names that were listed for another version of the rules, if that is of the same server."""
@@ -242,7 +226,7 @@ class OtherAdapter:
             return await self._fetch(path, selector)
 
         try:
-            return await self._cache.get((path, selector), fetch, request.deadline)
+            return await self.cache.get((path, selector), fetch, request.deadline)
         except TimeoutError as error:
             raise self._too_slow() from error
 
@@ -287,7 +271,7 @@ class OtherAdapter:
         self._listed = listed
         selected = functools.partial(self._selected, listed)
         names = await asyncio.to_thread(selected) if len(listed) > _FEW_NAMES else selected()
-        self.names = names if names != self.names else self.names  # the union is compared by identity
+        self.names = names if names != self.names else self.names  # discovery compares it by identity
 
     def _selected(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         names = set(listed)
@@ -302,8 +286,8 @@ class OtherAdapter:
         try:
             async with (
                 asyncio.timeout(self.options.timeout),
-                self._upstream.slot(),
-                self._upstream.send(url, headers=(("Accept", "application/json"),)) as response,
+                self.upstream.slot(),
+                self.upstream.send(url, headers=(("Accept", "application/json"),)) as response,
             ):
                 code, body = response.status, await read_up_to(response, self._settings.response_bytes)
                 sent = response.request_info.headers

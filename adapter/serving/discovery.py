@@ -136,7 +136,7 @@ class Discovery:
         external: likewise external.metrics.k8s.io.
         resource: likewise metrics.k8s.io.
         port: the port that this server listens on.
-        forwarded: returns the external metrics of another adapter; the same tuple until they change.
+        forwarded: returns the external metrics of each of the other adapters; the same tuples until they change.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Discovery:
         external: bool,
         port: int,
         resource: bool = False,
-        forwarded: Callable[[], tuple[str, ...]] = tuple,
+        forwarded: Callable[[], tuple[tuple[str, ...], ...]] = tuple,
     ) -> None:
         self.catalog = catalog
         self._forwarded = forwarded
@@ -214,7 +214,7 @@ class Discovery:
     @property
     def _view(self) -> _View:
         """The metrics as they are now."""
-        custom, external = self.catalog.custom, (*self.catalog.external, self._forwarded())
+        custom, external = self.catalog.custom, (*self.catalog.external, *self._forwarded())
         if not self._last.parts or not all(map(operator.is_, (*custom, *external), self._last.parts)):
             self._last = _View(custom, external)
         return self._last

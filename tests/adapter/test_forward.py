@@ -114,7 +114,7 @@ async def forwarding(
 
 async def listed(forwarder: Forwarder) -> None:
     async def has_names() -> bool:
-        return bool(forwarder.names)
+        return any(forwarder.names)
 
     await eventually(has_names, within=10, every=0.01)
 
@@ -213,7 +213,7 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
         for following in (same, another):
             await following.carry_over(forwarder)
         assert same.names == forwarder.names
-        assert another.names == ()
+        assert another.names == ((),)
         await same.wait_tried()
         async with another, asyncio.TaskGroup() as tasks:
             listing = tasks.create_task(another.run())
