@@ -27,27 +27,27 @@ from replay.output.comparison import duration
 from replay.results import Replayed
 from replay.simulation import Settings, replay_hpa, replay_reality, simulate, sync_period_ms
 
-FIELDS: Final = {
-    "downscale_stabilization": "downscale_stabilization_ms",
-    "tolerance": "tolerance",
-    "cpu_initialization_period": "cpu_initialization_period_ms",
-    "initial_readiness_delay": "initial_readiness_delay_ms",
-    "feature_gates": "scale_to_zero",
-}
-"""{parameter of a flag: field of Config}."""
+FIELDS: Final = (
+    "downscale_stabilization_ms",
+    "tolerance",
+    "cpu_initialization_period_ms",
+    "initial_readiness_delay_ms",
+    "scale_to_zero",
+)
+"""Fields of Config that have a flag, whose parameter has the same name."""
 _HOUR_MS: Final = 3_600_000
 _MAX_MS: Final = 24 * _HOUR_MS
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
 _GAIN: Final = 0.05
 _USUAL: Final = {
-    "downscale_stabilization": (300_000, 0, 30_000, 60_000, 90_000, 120_000, 180_000, 240_000, 600_000),
+    "downscale_stabilization_ms": (300_000, 0, 30_000, 60_000, 90_000, 120_000, 180_000, 240_000, 600_000),
     "tolerance": (0.1, 0.02, 0.05, 0.08, 0.15, 0.2),
-    "initial_readiness_delay": (30_000, 10_000, 60_000),
+    "initial_readiness_delay_ms": (30_000, 10_000, 60_000),
     "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
-_TOGETHER: Final = ("downscale_stabilization", "tolerance")
+_TOGETHER: Final = ("downscale_stabilization_ms", "tolerance")
 _MOST_HOURS: Final = 0.03
 _SCALES: Final = 0.15
 """Of few scale events, more differ by chance: the time of each reconciliation is not known."""
@@ -77,7 +77,7 @@ def running_config(server: str, given: Config, given_flags: Collection[str]) -> 
     except click.ClickException as error:
         note = f"The autoscaler's flags are not known ({error.message}), so those given here and the defaults count."
         return given, note
-    return dataclasses.replace(running, **{FIELDS[name]: getattr(given, FIELDS[name]) for name in given_flags}), ""
+    return dataclasses.replace(running, **{name: getattr(given, name) for name in given_flags}), ""
 
 
 def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tuple[Settings, str]:
@@ -131,14 +131,14 @@ def _matters(name: str, hpa: HPA) -> bool:
     """Return True if decisions depend on the setting: the HPA has no annotation and no behavior in place of it."""
     behavior = hpa.spec.behavior
     up, down = (None, None) if behavior is None else (behavior.scale_up, behavior.scale_down)
-    if getattr(hpa.overrides, "sync_period" if name == "step" else FIELDS[name]) is not None:
+    if getattr(hpa.overrides, "sync_period" if name == "step" else name) is not None:
         return False
     match name:
-        case "downscale_stabilization":
+        case "downscale_stabilization_ms":
             return down is None or down.stabilization_window_seconds is None
         case "tolerance":
             return up is None or up.tolerance is None or down is None or down.tolerance is None
-        case "initial_readiness_delay":
+        case "initial_readiness_delay_ms":
             return any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics)
     return True
 
@@ -166,7 +166,7 @@ def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any], float], f
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:
-    flags = {FIELDS[name]: value for name, value in values.items() if name != "step"}
+    flags = {name: value for name, value in values.items() if name != "step"}
     config = dataclasses.replace(settings.config, **flags)
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
 
@@ -209,7 +209,7 @@ def _pod_hours(replayed: Replayed, load: Load) -> float:
 
 
 def _words(name: str) -> str:
-    return "sync period" if name == "step" else name.replace("_", " ")
+    return "sync period" if name == "step" else name.removesuffix("_ms").replace("_", " ")
 
 
 def _text(name: str, value: Any) -> str:

@@ -58,8 +58,6 @@ async def decide_once(
     config: Config,
     apis: Iterable[HPAApi] = HPA_APIS,
     saved_history: SavedHistoryLocation | None = None,
-    wall_clock: Callable[[], float] = time.time,
-    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[DecisionRecord, list[str]]:
     """Observe an HPA and decide on it, without acting.
 
@@ -70,8 +68,6 @@ async def decide_once(
         config: the settings of the controller.
         apis: the APIs in which to look for the HPA, in this order.
         saved_history: the ConfigMap in which the controller saves its history; None: decide without history.
-        wall_clock: the current time in seconds since the epoch.
-        clock: the clock of restored histories, in seconds.
 
     Returns:
         The record, and notes: a sentence for each input that the controller may have and this decision lacks.
@@ -100,7 +96,7 @@ async def decide_once(
     observed = await observer.observe(hpa)
     # An incomplete history only means that the controller is still running. Its next decision uses this history.
     history = replace(histories.of(hpa), complete=True)
-    now_ms, monotonic_ms = round(wall_clock() * 1000), round(clock() * 1000)
+    now_ms, monotonic_ms = round(time.time() * 1000), round(time.monotonic() * 1000)
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
     return with_sentence(build_record(decision, mode=_MODE)), notes
 

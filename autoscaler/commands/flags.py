@@ -23,7 +23,7 @@ from autoscaler.loop.sharding import Shard, pod_ordinal
 from autoscaler.records.audit import AuditSettings
 from kube.api.config import own_namespace
 from kube.controller.election import JITTER, ElectionSettings
-from kube.process.flags import DURATION, POSITIVE_DURATION, Parsed, bool_option, option_group, parse_bool
+from kube.process.flags import MILLISECONDS, POSITIVE_DURATION, Parsed, bool_option, option_group, parse_bool
 from kube.serving.flags import review_flags, tls_flags, token_ttl_flag, trust_flags
 from kube.serving.options import AuthOptions
 from kube.values.durations import format_duration
@@ -58,8 +58,8 @@ def _tolerance(text: str) -> float:
     return number
 
 
-def _feature_gates(text: str) -> dict[str, bool]:
-    """Parse `Name=true,Other=false`."""
+def _scale_to_zero(text: str) -> bool:
+    """Parse `Name=true,Other=false`; return the value of HPAScaleToZero."""
     gates = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, enabled = part.partition("=")
@@ -68,36 +68,19 @@ def _feature_gates(text: str) -> dict[str, bool]:
         if not enabled:
             raise ValueError(f"{name} has no value, and is neither true nor false: write {name}=true")
         gates[name] = parse_bool(enabled)
-    return gates
+    return gates.get("HPAScaleToZero", _CONFIG.scale_to_zero)
 
 
 # --- settings of decisions -------------------------------------------------------------------------------------------
 
 
-def _config(
-    *,
-    downscale_stabilization: float,
-    tolerance: float,
-    cpu_initialization_period: float,
-    initial_readiness_delay: float,
-    feature_gates: dict[str, bool],
-) -> Config:
-    return Config(
-        tolerance=tolerance,
-        downscale_stabilization_ms=round(downscale_stabilization * 1000),
-        cpu_initialization_period_ms=round(cpu_initialization_period * 1000),
-        initial_readiness_delay_ms=round(initial_readiness_delay * 1000),
-        scale_to_zero=feature_gates.get("HPAScaleToZero", _CONFIG.scale_to_zero),
-    )
-
-
 config_options = option_group(
     "config",
-    _config,
+    Config,
     click.option(
         "--horizontal-pod-autoscaler-downscale-stabilization",
-        "downscale_stabilization",
-        type=DURATION,
+        "downscale_stabilization_ms",
+        type=MILLISECONDS,
         default="5m0s",
         help="Stabilization window for scaling down, for HPAs that set none.",
     ),
@@ -110,21 +93,22 @@ config_options = option_group(
     ),
     click.option(
         "--horizontal-pod-autoscaler-cpu-initialization-period",
-        "cpu_initialization_period",
-        type=DURATION,
+        "cpu_initialization_period_ms",
+        type=MILLISECONDS,
         default="5m0s",
         help="Time after a pod's start in which CPU samples may be skipped.",
     ),
     click.option(
         "--horizontal-pod-autoscaler-initial-readiness-delay",
-        "initial_readiness_delay",
-        type=DURATION,
+        "initial_readiness_delay_ms",
+        type=MILLISECONDS,
         default="30s",
         help="Time after a pod's start in which readiness changes are treated as initial readiness.",
     ),
     click.option(
         "--feature-gates",
-        type=Parsed("gates", _feature_gates),
+        "scale_to_zero",
+        type=Parsed("gates", _scale_to_zero),
         default="",
         show_default=False,
         help="Comma-separated key=value pairs. Options are: HPAScaleToZero=true|false (default: true, as in Kubernetes "

@@ -96,6 +96,7 @@ def _duration(text: str, *, zero_allowed: bool) -> float:
 _BOOL = Parsed("bool", parse_bool)
 DURATION = Parsed("duration", functools.partial(_duration, zero_allowed=True))
 """A duration, converted to seconds."""
+MILLISECONDS = Parsed("duration", lambda text: round(_duration(text, zero_allowed=True) * 1000))
 POSITIVE_DURATION = Parsed("duration", functools.partial(_duration, zero_allowed=False))
 
 

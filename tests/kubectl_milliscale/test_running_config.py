@@ -188,8 +188,8 @@ def test_flags_of_decisions_are_those_of_the_autoscaler_unless_they_are_given(mo
 
     result = CliRunner().invoke(command, ["--horizontal-pod-autoscaler-tolerance=0.3"])
     assert (result.exit_code, result.output) == (0, "")
-    names = ("tolerance", "downscale_stabilization", "step", "kubeconfig")
-    assert [found[name] for name in names] == [0.3, 60.0, 30.0, None]
+    names = ("tolerance", "downscale_stabilization_ms", "step", "kubeconfig")
+    assert [found[name] for name in names] == [0.3, 60_000, 30.0, None]
 
 
 def test_autoscaler_that_cannot_be_read_is_a_note() -> None:

@@ -104,7 +104,7 @@ def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -
     assert settings == given
     assert note.startswith("No usual settings of a controller explain the real replicas; the nearest are downscale ")
     assert "tolerance" not in note
-    assert fit(HPA, load, given, {"tolerance", "step", "downscale_stabilization"}) == (given, "")
+    assert fit(HPA, load, given, {"tolerance", "step", "downscale_stabilization_ms"}) == (given, "")
 
 
 def test_gap_of_the_recorded_replicas_does_not_count() -> None:
@@ -169,7 +169,7 @@ def test_replicas_of_something_else_are_not_explained(change: Callable[[int, flo
     assert load.replicas is not None
     values = array("d", [change(index, value) for index, value in enumerate(load.replicas.values)])
     load = replace(load, replicas=replace(load.replicas, values=values))
-    settings, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization"})
+    settings, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization_ms"})
     assert settings == Settings()
     assert note.startswith("No usual settings of a controller explain the real replicas")
 
@@ -180,7 +180,7 @@ def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explaine
     assert settings == Settings()
     assert note.startswith("The real replicas do not change in the first 20m, so they do not show")
     load = replace(load, end_ms=START_MS + 40 * 60_000)
-    settings, note = fit(HPA, load, Settings(config=Config(tolerance=0.5)), {"downscale_stabilization", "step"})
+    settings, note = fit(HPA, load, Settings(config=Config(tolerance=0.5)), {"downscale_stabilization_ms", "step"})
     assert settings.config.tolerance < 0.5
     assert note.startswith("The real replicas are explained by tolerance 0.")
     assert "1 instead of 1 scale events" in note
@@ -195,7 +195,7 @@ def test_difference_of_few_scale_events_may_be_the_square_root_of_their_number(
     values = load.replicas.values[:]
     values[100] += 1  # two scale events that no setting explains
     load = replace(load, end_ms=START_MS + minutes * 60_000, replicas=replace(load.replicas, values=values))
-    _, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization"})
+    _, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization_ms"})
     assert f"{events - 2} instead of {events} scale events" in note
     assert note.startswith("The real replicas are explained by") is explained
 
@@ -208,6 +208,6 @@ def test_short_and_long_sync_periods_are_found(period: int, begins: int) -> None
     load = reality(live, 90, period=period)
     startup = startup_of(load)
     assert startup is not None
-    given = {"tolerance", "downscale_stabilization"}
+    given = {"tolerance", "downscale_stabilization_ms"}
     settings, _ = fit(HPA, load, Settings(pod_startup_ms=startup.milliseconds), given)
     assert settings.step_ms == 1000 * period
