@@ -34,12 +34,13 @@ from adapter.ui.overview import SECTIONS, Overview
 from adapter.ui.reports import Reports, Sources
 from adapter.ui.rule_page import RESOURCE_RULES, object_view, objects_view, resource_rules_view, rule_view
 from adapter.ui.trial import Trials, trial_view
+from kube.aio.fairness import Throttle
 from kube.api.status import not_found
 from kube.security.authentication import User
 from kube.security.authorization import Authorizer
 from kube.security.request_info import Query, RequestInfo
 from kube.values.durations import format_duration
-from kube.web.live import LivePages, Page, Throttle, View
+from kube.web.live import LivePages, Page, View
 from kube.web.pages import PageRequest, StaticFiles, Templates
 
 _RULES_RIGHT: Final = "/debug/rules"

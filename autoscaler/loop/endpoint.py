@@ -35,6 +35,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.records.decision_log import DecisionLog, DecisionsPage, IndexPage
 from autoscaler.records.record import VERSION
 from autoscaler.records.shadow import ShadowComparer, ShadowPage, page_of
+from kube.aio.fairness import Throttle
 from kube.aio.tasks import SingleFlight, in_slices
 from kube.api.status import StatusError, bad_request, method_not_allowed, not_found, too_many_requests
 from kube.process.config_page import ConfigPage, Flags
@@ -51,21 +52,16 @@ _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LIMITS: Final = ServerLimits(connections=100, shutdown_seconds=0.5, connection=ConnectionLimits(read_seconds=30.0))
 # Requests for metrics in flight: a request keeps its connection, and the kubelet must get one.
 _MAX_METRICS_REQUESTS: Final = 16
-_PAUSE: Final = 3  # times as long as making the last response of /metrics took
 
 
 class _Metrics:
     """The response of /metrics, made in a thread: 10,000 HPAs have 20,000 lines."""
 
-    def __init__(
-        self, render: Callable[[], bytes], *, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
+    def __init__(self, render: Callable[[], bytes]) -> None:
         self._render = render
-        self._clock = clock
-        self._sleep = sleep
+        self._throttle = Throttle()
         self._shared: SingleFlight[None, bytes] = SingleFlight()
         self._waiting = 0
-        self._next = 0.0
 
     async def get(self) -> bytes:
         """Return the metrics. Raises StatusError 429 if too many requests wait for them."""
@@ -78,28 +74,16 @@ class _Metrics:
             self._waiting -= 1
 
     async def _make(self) -> bytes:
-        await self._sleep(self._next - self._clock())
-        started = self._clock()
-        try:
+        async with self._throttle.slot():
             return await asyncio.to_thread(self._render)
-        finally:
-            ended = self._clock()
-            self._next = ended + _PAUSE * (ended - started)
 
 
-def probe_handler(
-    metrics: Callable[[], bytes],
-    health: Health,
-    *,
-    page: Page | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> Handler:
+def probe_handler(metrics: Callable[[], bytes], health: Health, *, page: Page | None = None) -> Handler:
     """Return the handler of the endpoint's requests, with further pages.
 
-    `metrics` returns Prometheus' text format. It is called in a thread. `clock` and `sleep` are in seconds.
+    `metrics` returns Prometheus' text format. It is called in a thread.
     """
-    shared = _Metrics(metrics, clock=clock, sleep=sleep)
+    shared = _Metrics(metrics)
 
     async def respond(request: web.BaseRequest) -> web.Response:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):

@@ -26,11 +26,12 @@ from autoscaler.ui.figures import Point, figure, scales
 from autoscaler.ui.history import RANGES, HistoryError
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import hpa_url
+from kube.aio.fairness import Throttle
 from kube.aio.tasks import in_slices
 from kube.security.request_info import Query
 from kube.values.durations import format_duration
 from kube.web.event_stream import ServerEvent
-from kube.web.live import Throttle, View
+from kube.web.live import View
 from kube.web.pages import PageRequest
 
 PAGE_SIZE: Final = 30
@@ -134,7 +135,7 @@ class HPAPage(HPAsPage):
         self.shown = self.state()
         hpa = await self.context.visible_hpa(self.user, self._key)
         numbers = self.sources.decisions.numbers(self._key)
-        async with throttle.slot(self.user):
+        async with throttle.slot(self.user_name):
             charts = await self._charts.of(self._key, numbers)
             listed = await self._listed(number for number in reversed(numbers) if number > self._last)
             items = await self._rendered(listed[:PAGE_SIZE]) if self._with_list else []

@@ -24,10 +24,11 @@ from autoscaler.ui.figures import sparkline
 from autoscaler.ui.page_context import HPAsPage, PageContext
 from autoscaler.ui.rows import STATES, State, highest_ratio, search_text, states_of
 from autoscaler.ui.sources import Sources
+from kube.aio.fairness import Throttle
 from kube.aio.tasks import in_slices
 from kube.api.status import bad_request, forbidden
 from kube.security.request_info import Query
-from kube.web.live import Rows, Throttle, View
+from kube.web.live import Rows, View
 from kube.web.pages import PageRequest
 
 _T = TypeVar("_T")
@@ -310,7 +311,7 @@ class ListPage(HPAsPage):
             entries = self._rows.entries()
             namespaces = frozenset(each.group_namespace for each in entries)
             self._visible = await self._visible_of(namespaces)
-            async with throttle.slot(self.user):
+            async with throttle.slot(self.user_name):
                 selection = await select(entries, self._query, None if self._visible >= namespaces else self._visible)
             self._selection, self.shown = selection, state
             self._select_at = clock() + max(COLUMNS[self._query.column].seconds, len(entries) / _HPAS_PER_SECOND)

@@ -28,10 +28,10 @@ from autoscaler.ui.listing import ListPage, ListRows
 from autoscaler.ui.page_context import PageContext
 from autoscaler.ui.sources import Sources
 from autoscaler.ui.what_if import WhatIfPage
-from kube.aio.fairness import FairSemaphore
+from kube.aio.fairness import FairSemaphore, Throttle
 from kube.api.client import KubeError
 from kube.api.status import StatusError, not_found
-from kube.web.live import LivePages, Page, Throttle, View
+from kube.web.live import LivePages, Page, View
 from kube.web.pages import PageRequest, StaticFiles, Templates
 from kube.web.plotly import plotly_js
 

@@ -16,10 +16,10 @@ from autoscaler.ui.rows import hpa_url
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from autoscaler.ui.spec_fields import metric_flag, to_yaml
 from autoscaler.ui.spec_form import SpecForm, read_form
-from kube.aio.fairness import FairSemaphore, QueueFullError
+from kube.aio.fairness import FairSemaphore, QueueFullError, Throttle
 from kube.api.status import conflict, service_unavailable
 from kube.values.durations import format_duration
-from kube.web.live import Page, Throttle, View
+from kube.web.live import Page, View
 from kube.web.pages import PageRequest
 
 _FLAG: Final = "--horizontal-pod-autoscaler"
@@ -83,8 +83,7 @@ class WhatIfPage(Page):
     async def _replay(self, hpa: HPA, changed: HPA, form: SpecForm) -> WhatIfResult:
         seconds = self._sources.what_if_settings.replay_seconds
         try:
-            name = "" if self.user is None else self.user.name
-            async with self._replays.slot(name), asyncio.timeout(seconds):
+            async with self._replays.slot(self.user_name), asyncio.timeout(seconds):
                 return await self._sources.what_if(
                     hpa,
                     changed,

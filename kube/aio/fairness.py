@@ -21,6 +21,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_PAUSE = 3.0  # x the duration of the slot before
+
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 
@@ -176,6 +178,27 @@ class FairSemaphore:
                 self._slots.release(key)
             else:
                 waiter.set_result(None)
+
+
+class Throttle:
+    """Lets one caller at a time compute, for at most a quarter of the time; keys are served round robin."""
+
+    def __init__(self, *, max_pause: float = math.inf) -> None:
+        """`max_pause` seconds at most are between two callers."""
+        self._slots = FairSemaphore(1)
+        self._max_pause = max_pause
+
+    @contextlib.asynccontextmanager
+    async def slot(self, key: str = "") -> AsyncIterator[None]:
+        """Wait for the slot, and hold it as long as the context. Do not wait for clients or other servers in it."""
+        await self._slots.acquire(key)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            yield
+        finally:
+            pause = min((loop.time() - started) * _PAUSE, self._max_pause)
+            loop.call_later(pause, self._slots.release, key)
 
 
 def current_namespace() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,7 +16,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 from markupsafe import Markup
 
-from kube.aio.fairness import FairSemaphore
+from kube.aio.fairness import Throttle
 from kube.aio.tasks import in_slices
 from kube.api.status import not_found
 from kube.security.authentication import User
@@ -26,28 +25,8 @@ from kube.web.pages import Templates
 
 _T = TypeVar("_T")
 
-_PAUSE: Final = 3.0  # x the duration of the slot before
 _MAX_PAUSE_SECONDS: Final = 1.0
-
-
-class Throttle:
-    """Lets one caller at a time compute, for at most a quarter of the time; users are served round robin."""
-
-    def __init__(self) -> None:
-        self._slots = FairSemaphore(1)
-
-    @asynccontextmanager
-    async def slot(self, user: User | None = None) -> AsyncIterator[None]:
-        """Wait for the slot, and hold it as long as the context. Do not wait for clients or other servers in it."""
-        name = "" if user is None else user.name
-        await self._slots.acquire(name)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            yield
-        finally:
-            pause = min((loop.time() - started) * _PAUSE, _MAX_PAUSE_SECONDS)
-            loop.call_later(pause, self._slots.release, name)
+"""Between two computations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +74,11 @@ class Page:
     in_thread: bool = False
     """Its templates are rendered in a thread, because they may take long."""
 
+    @property
+    def user_name(self) -> str:
+        """The key of the user in limits; "" on loopback."""
+        return "" if self.user is None else self.user.name
+
     async def check(self) -> None:
         """Check that the user may see the page. Raises StatusError."""
 
@@ -132,8 +116,8 @@ class LivePages:
 
     def __init__(self, templates: Templates) -> None:
         self._templates = templates
-        self._views = Throttle()
-        self._updates = Throttle()
+        self._views = Throttle(max_pause=_MAX_PAUSE_SECONDS)
+        self._updates = Throttle(max_pause=_MAX_PAUSE_SECONDS)
 
     async def respond(self, page: Page, *, events: bool) -> web.StreamResponse:
         """Return a page, or its event stream. Raises StatusError."""
@@ -144,7 +128,7 @@ class LivePages:
 
     async def _view(self, page: Page) -> web.Response:
         view = await page.load(self._views)
-        async with self._views.slot(page.user):
+        async with self._views.slot(page.user_name):
             values = {**view.values, "events": page.events_url}
             if view.rows is not None:
                 values["rows"] = await view.rows.html(view.rows.states.values())
@@ -162,7 +146,7 @@ class LivePages:
 
     async def _changes(self, page: Page, shown: _Shown) -> deque[ServerEvent]:
         view = await page.load(self._updates)
-        async with self._updates.slot(page.user):
+        async with self._updates.slot(page.user_name):
             rows = await shown.changed_rows(view.rows) if view.rows is not None else ""
             parts = shown.changed_parts(await _run(page, partial(self._parts, page, view)))
         # Rows come alone, because a browser parses them only as the first elements.
