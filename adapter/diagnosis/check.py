@@ -13,6 +13,7 @@ import msgspec
 from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import (
     CustomSource,
+    ExternalSource,
     SeriesUse,
     Source,
     custom_uses,
@@ -242,7 +243,9 @@ def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     """Return the result of one rule. Call it in a thread."""
     state = catalog.state(rule)
     is_listed, failure = state.listed_at is not None, state.failure
-    sources, merges = state.sources, _Merges()
+    sources = state.sources
+    of_key = {_merge_key(source): source for source in sources}
+    merges = {key: bool(coalesced_query(source)) for key, source in releasing_gil(of_key.items(), every=1)}
     uses: Sequence[SeriesUse] = ()
     if isinstance(rule, Rule) and rule.external:
         uses = external_uses(rule, state.series)
@@ -253,7 +256,7 @@ def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
             metric=str(source),
             series=source.series,
             hidden_by=_winner(catalog, source),
-            merges=merges.of(source),
+            merges=merges[_merge_key(source)],
         )
         for source in releasing_gil(sources, every=_METRICS_AT_ONCE)
     )
@@ -274,25 +277,16 @@ def rule_result(catalog: Catalog, rule: AnyRule) -> RuleResult:
     return RuleResult(rule, report, sources, tuple(findings))
 
 
-class _Merges:
-    """Whether a rule's metrics have a coalesced query, which takes long to find out for each of them.
+def _merge_key(source: Source) -> tuple[object, ...]:
+    """Return what decides whether a rule's metric has a coalesced query, which takes long to find out.
 
     It depends on the labels. If the template only inserts the series' name, it is the same for all series.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[object, bool] = {}
-
-    def of(self, source: Source) -> bool:
-        rule = source.rule
-        series = "" if isinstance(rule, Rule) and rule.query.only_writes("Series") else source.series
-        labels: tuple[object, ...] = (source.namespace_label,)
-        if isinstance(source, CustomSource):
-            labels += (source.resource_label, source.group_by, source.info.namespaced)
-        known = self._known.get((series, labels))
-        if known is None:
-            known = self._known[series, labels] = bool(coalesced_query(source))
-        return known
+    rule = source.rule
+    series = "" if isinstance(rule, Rule) and rule.query.only_writes("Series") else source.series
+    if isinstance(source, ExternalSource):
+        return series, source.namespace_label
+    return series, source.namespace_label, source.resource_label, source.group_by, source.info.namespaced
 
 
 def _series_findings(rule: Rule, uses: Sequence[SeriesUse], *, max_age: float) -> Iterator[Finding]:

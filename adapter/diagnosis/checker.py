@@ -154,7 +154,6 @@ class RuleChecker:
             self._objects,
             self._lookup,
             seconds=self._query_seconds,
-            logs=False,
             existing=self._prometheus,
             ages=ages,
         )

@@ -68,7 +68,6 @@ class _Recorder:
     """
 
     prometheus: InstantQueries
-    logs: bool
     rewrite: Callable[[str], str] = str
     queries: list[str] = field(default_factory=list)
     error: str = ""
@@ -92,7 +91,7 @@ class _Recorder:
         return result
 
     def rule_queries(self) -> RuleQueries:
-        return RuleQueries(self, telemetry=RuleTelemetry(), logs=self.logs)
+        return RuleQueries(self, telemetry=RuleTelemetry(), logs=False)
 
     @property
     def found_nothing(self) -> bool:
@@ -115,10 +114,10 @@ def _with_irate(query: str) -> str:
 
 
 class Probe:
-    """Queries metrics of the catalog, each within `seconds`.
+    """Queries metrics of the catalog, each within `seconds`. Problems are in the results, and not logged.
 
-    `forwarder` is for forwardExternal. `logs`: log problems, too. `existing` is queried for the times of
-    a metric's samples, if `ages` is true, or if there are none, for the series that exist; None: `prometheus`.
+    `forwarder` is for forwardExternal. `existing` is queried for the times of a metric's samples, if `ages` is true, or
+    if there are none, for the series that exist; None: `prometheus`.
     `external_url` is that of the pages of --prometheus-url's server, for its users; None: they have none.
     """
 
@@ -131,7 +130,6 @@ class Probe:
         *,
         forwarder: Forwarder | None = None,
         seconds: float = 15.0,
-        logs: bool = True,
         existing: InstantQueries | None = None,
         ages: bool = True,
         external_url: str | None = None,
@@ -142,7 +140,6 @@ class Probe:
         self._lookup = lookup
         self._forwarder = forwarder
         self._seconds = seconds
-        self._logs = logs
         self._existing = existing or prometheus
         self._ages = ages
         self._external_url = external_url
@@ -154,7 +151,7 @@ class Probe:
         """
         if source.rule.namespace and not selection.namespace:
             selection = replace(selection, namespace=source.rule.namespace)
-        recorder = _Recorder(self._prometheus, self._logs)
+        recorder = _Recorder(self._prometheus)
         if isinstance(source, CustomSource):
             example = await self._custom(source, selection, recorder)
         else:
@@ -174,7 +171,7 @@ class Probe:
         """Add to the values of an example what they would be over the last two scrapes, if its query has a rate."""
         if not example.values or not example.queries or _with_irate(example.queries[-1]) == example.queries[-1]:
             return example
-        recorder = _Recorder(self._existing, logs=False, rewrite=_with_irate)
+        recorder = _Recorder(self._existing, rewrite=_with_irate)
         if isinstance(source, ExternalSource):
             latest = await self._external(source, replace(selection, namespace=example.of), recorder)
         else:
@@ -254,7 +251,7 @@ class Probe:
 
     async def usage(self, source: CustomSource) -> Example:
         """Query resourceRules for one object: a pod, as the sum of its containers, or a node."""
-        recorder, rule = _Recorder(self._prometheus, self._logs), source.rule
+        recorder, rule = _Recorder(self._prometheus), source.rule
         assert isinstance(rule, Rule), "resourceRules have no short form"
         label, namespace_label = source.resource_label, source.namespace_label
         try:
