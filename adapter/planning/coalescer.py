@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 
 from adapter.planning.metric_queries import CoalescedQuery, MetricQuery, may_be_coalesced
 from adapter.planning.vectors import IndexedVector, Outcome, VectorCache
-from adapter.prometheus import PrometheusError, Vector
+from adapter.prometheus import PrometheusError
 from adapter.rules import Merge, Rule
 from adapter.telemetry import RuleTelemetry
 from kube.aio.fairness import for_all_namespaces
@@ -133,7 +133,11 @@ class _Group:
             self.pause(Pause.FAILURE, now=now)
 
     def pause(self, why: Pause, *, now: float) -> None:
-        """Send every request alone for a while."""
+        """Send every request alone for a while; log why, once for each reason."""
+        if why is not self.paused and self.query is not None:
+            level = logging.DEBUG if why in self.logged else logging.INFO
+            self.logged.add(why)
+            _log.log(level, "%s: requests are sent alone for a while: %s (%s)", self.rule, why.text, self.query.text)
         self.paused, self._paused_until = why, now + _PAUSE_SECONDS
 
     def _count_served(self) -> None:
@@ -182,16 +186,14 @@ class MetricsQueryCoalescer:
         group = self._group(query)
         if group is None:
             return None
-        rule, request, before = group.rule, query.requester, group.paused
+        rule, request = group.rule, query.requester
         coalesces = group.note(request, now=self._clock())
-        if group.paused is not before:
-            self._log_pause(group)
         if coalesces and not group.is_made:
             group.query, group.is_made = query.coalesced(), True
         coalesced = group.query
         if group.is_made and (coalesced is None or not query.is_served_by(coalesced)):
             return None
-        result: Vector | None = None
+        result: IndexedVector | None = None
         if coalesces and coalesced is not None:
             result = self._cache.cached((coalesced.text, rule.destination))
             if result is None:
@@ -203,11 +205,9 @@ class MetricsQueryCoalescer:
                         observe=lambda outcome: self._fetched(group, coalesced, outcome),
                         deadline=deadline,
                     )
-        hit = isinstance(result, IndexedVector)
-        self._telemetry.requests[rule.key, "merged" if hit else "alone"] += 1
-        if not isinstance(result, IndexedVector):
-            return None
-        group.hit(request)
+        self._telemetry.requests[rule.key, "alone" if result is None else "merged"] += 1
+        if result is not None:
+            group.hit(request)
         return result
 
     def sent_alone(self, query: MetricQuery, seconds: float) -> None:
@@ -232,7 +232,7 @@ class MetricsQueryCoalescer:
 
     def _fetched(self, group: _Group, query: CoalescedQuery, outcome: Outcome) -> None:
         """Record the result of a coalesced query."""
-        now, before = self._clock(), group.paused
+        now = self._clock()
         if isinstance(outcome, PrometheusError):
             group.failed(now=now)
         elif outcome.is_scalar:
@@ -245,14 +245,3 @@ class MetricsQueryCoalescer:
         self._telemetry.coalesced_queries[group.rule.key, "failure" if is_failure else "success"] += 1
         if isinstance(outcome, PrometheusError):
             _log.debug("%s: the coalesced query %s: %s", group.rule, query.text, outcome)
-        if group.paused is not before:
-            self._log_pause(group)
-
-    @staticmethod
-    def _log_pause(group: _Group) -> None:
-        """Log why requests are sent alone, once for each reason."""
-        why, query = group.paused, group.query
-        if why is not None and query is not None:
-            level = logging.DEBUG if why in group.logged else logging.INFO
-            group.logged.add(why)
-            _log.log(level, "%s: requests are sent alone for a while: %s (%s)", group.rule, why.text, query.text)

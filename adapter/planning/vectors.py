@@ -41,9 +41,6 @@ from adapter.settings import DEFAULTS
 from kube.aio.fairness import current_namespace
 from kube.values.selectors import LabelSelector, Operator
 
-Outcome = Vector | PrometheusError
-"""The result of a query, or the error."""
-
 # How long requests wait for a query that took little time before.
 _DUE_SECONDS = 1.0
 # The minimum size of a sample in bytes.
@@ -161,6 +158,10 @@ class IndexedVector(Vector):
     clock: SampleClock | None = field(default=None, kw_only=True, compare=False, repr=False)
 
 
+Outcome = IndexedVector | PrometheusError
+"""The result of a query, or the error."""
+
+
 async def indexed(
     vector: Vector, by: Iterable[tuple[str, ...]] = (), clock: SampleClock | None = None
 ) -> IndexedVector:
@@ -237,7 +238,7 @@ class InstantQueries(Protocol):
         """Evaluate a query now."""
 
 
-class VectorCache(RefreshAheadCache[Vector]):
+class VectorCache(RefreshAheadCache[IndexedVector]):
     """Cached results by query and destination. Use as an async context manager."""
 
     def __init__(
@@ -284,7 +285,7 @@ class VectorCache(RefreshAheadCache[Vector]):
             responded_at=lambda: self._responded_at.get(destination.server, -math.inf),
         )
 
-    async def _instant(self, query: str, deadline: float, destination: Destination) -> Vector:
+    async def _instant(self, query: str, deadline: float, destination: Destination) -> IndexedVector:
         left = deadline - asyncio.get_running_loop().time()
         fetch = self._fetch(query, destination)
         while True:
@@ -305,7 +306,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         index: ObjectLabels | None,
         observe: Callable[[Outcome], None],
         deadline: float = math.inf,
-    ) -> Vector | None:
+    ) -> IndexedVector | None:
         """Send a query in the background, and refresh it for as long as its results have hits; return None.
 
         If there can be a new sample since the last result, wait for the new result, since the last one took little
@@ -314,7 +315,7 @@ class VectorCache(RefreshAheadCache[Vector]):
         """
         fetch = self._fetch(query, destination, index)
 
-        async def observed(latest: float) -> Vector:
+        async def observed(latest: float) -> IndexedVector:
             try:
                 result = await fetch(latest)
             except PrometheusError as error:
@@ -337,14 +338,14 @@ class VectorCache(RefreshAheadCache[Vector]):
                 self._slow.add(task)  # later requests do not wait for it
         return self.cached(key)
 
-    def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[Vector]:
-        async def fetch(deadline: float) -> Vector:
+    def _fetch(self, query: str, destination: Destination, index: ObjectLabels | None = None) -> Fetch[IndexedVector]:
+        async def fetch(deadline: float) -> IndexedVector:
             now = asyncio.get_running_loop().time
             before = self.latest((query, destination))
             indexes: frozenset[tuple[str, ...]] = frozenset()
             clock: SampleClock | None = None  # the times of samples are learned with the first refresh
             text, seconds = query, 0.0
-            if isinstance(before, IndexedVector):
+            if before is not None:
                 clock = before.clock or SampleClock(ttl=self.ttl, new_objects=index is not None)
                 indexes, seconds = before.index.used, before.seconds
                 text = await clock.query(query, now=now(), seconds=seconds)
@@ -378,10 +379,9 @@ class VectorCache(RefreshAheadCache[Vector]):
         return fetch
 
 
-def _due(result: Vector) -> float | None:
+def _due(result: IndexedVector) -> float | None:
     """Return when a result expires, by the times of its samples; see SampleClock.due."""
-    clock = result.clock if isinstance(result, IndexedVector) else None
-    return None if clock is None else clock.due(asyncio.get_running_loop().time())
+    return None if result.clock is None else result.clock.due(asyncio.get_running_loop().time())
 
 
 def _size(result: Vector) -> int:
