@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 from adapter.content.values import (
-    ContainerUsage,
     CustomMetricList,
     Document,
     ExternalMetricList,
@@ -114,11 +113,9 @@ def _usage(item: ObjectUsage) -> bytes:
     head += message(3, integer(1, round(item.window_seconds * 10**9)))
     if not item.namespace:
         return head + _quantities(4, usage_texts(item.usage))
-    return head + b"".join(message(4, _container(container)) for container in item.containers)
-
-
-def _container(container: ContainerUsage) -> bytes:
-    return string(1, container.name) + _quantities(2, usage_texts(container.usage))
+    return head + b"".join(
+        message(4, string(1, one.container) + _quantities(2, usage_texts(one))) for one in item.containers
+    )
 
 
 def _quantities(field: int, quantities: Mapping[str, str]) -> bytes:

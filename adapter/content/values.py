@@ -101,14 +101,8 @@ class Usage:
 
     cpu_milli: int
     memory_milli: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerUsage:
-    """The usage of a container; the name is "" if the series have none."""
-
-    name: str
-    usage: Usage
+    container: str = ""
+    """The name of the container; "" for all of a pod, a node, and if the series have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +119,15 @@ class ObjectUsage:
     """The timestamp of the oldest sample, in seconds since the epoch."""
     window_seconds: float
     """The window of the rates."""
-    containers: tuple[ContainerUsage, ...]
+    containers: tuple[Usage, ...]
     """The containers of a pod, sorted by name; a node has one without a name."""
 
     @property
     def usage(self) -> Usage:
         """The usage of all containers together."""
         return Usage(
-            cpu_milli=sum(one.usage.cpu_milli for one in self.containers),
-            memory_milli=sum(one.usage.memory_milli for one in self.containers),
+            cpu_milli=sum(one.cpu_milli for one in self.containers),
+            memory_milli=sum(one.memory_milli for one in self.containers),
         )
 
 
@@ -323,7 +317,7 @@ def _usage_item(usage: ObjectUsage) -> JsonObject:
         "window": _window(usage),
     }
     if usage.namespace:
-        item["containers"] = [{"name": one.name, "usage": usage_texts(one.usage)} for one in usage.containers]
+        item["containers"] = [{"name": one.container, "usage": usage_texts(one)} for one in usage.containers]
     else:
         item["usage"] = usage_texts(usage.usage)
     return item

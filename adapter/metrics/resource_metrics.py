@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
-from adapter.content.values import RESOURCE_GROUP, ContainerUsage, ObjectUsage, Usage
+from adapter.content.values import RESOURCE_GROUP, ObjectUsage, Usage
 from adapter.gotemplate import Template
 from adapter.metrics.objects import PODS, ObjectMetadata, ObjectSource
 from adapter.planning.metric_queries import ObjectsQuery, QueryError
@@ -116,7 +116,7 @@ class ResourceMetrics:
             timestamp=min(sample.timestamp for sample in (*of_cpu, *of_memory)),
             window_seconds=self._window,
             containers=tuple(
-                ContainerUsage(name, Usage(cpu_milli=cores.get(name, 0), memory_milli=bytes_.get(name, 0)))
+                Usage(cpu_milli=cores.get(name, 0), memory_milli=bytes_.get(name, 0), container=name)
                 for name in sorted(cores.keys() | bytes_.keys())
             ),
         )

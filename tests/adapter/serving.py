@@ -21,7 +21,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from adapter.catalog.inventory import CustomMetricInfo
-from adapter.content.values import ContainerUsage, ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
+from adapter.content.values import ExternalMetricValue, MetricValue, ObjectReference, ObjectUsage, Usage
 from adapter.diagnosis.report import Report
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest, ExternalMetricRequest
 from adapter.serving.debug_pages import DebugPages
@@ -157,7 +157,7 @@ class CannedUsage:
         """Pods without containers, in one namespace, or nodes."""
         self.requests += 1
         is_pod = resource == "pods"
-        only = (ContainerUsage("", Usage(cpu_milli=1, memory_milli=1)),)
+        only = (Usage(cpu_milli=1, memory_milli=1),)
         return [
             ObjectUsage(
                 namespace="shop" if is_pod else "",

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.content import protobuf
 from adapter.content.encoding import Representation
-from adapter.content.values import ContainerUsage, ObjectUsage, Usage, UsageDocument
+from adapter.content.values import ObjectUsage, Usage, UsageDocument
 from adapter.metrics.objects import ObjectMetadata
 from adapter.metrics.resource_metrics import ResourceMetrics
 from adapter.planning.coalescer import MetricsQueryCoalescer
@@ -102,8 +102,8 @@ def pod(name: str, namespace: str = "shop") -> ObjectMetadata:
     return ObjectMetadata(namespace, name, {"app": name})
 
 
-def usage(cpu: int, memory: int) -> Usage:
-    return Usage(cpu_milli=cpu, memory_milli=memory)
+def usage(cpu: int, memory: int, container: str = "") -> Usage:
+    return Usage(cpu_milli=cpu, memory_milli=memory, container=container)
 
 
 async def test_queries_for_cpu_and_memory() -> None:
@@ -158,7 +158,7 @@ async def test_containers_have_values_and_the_oldest_timestamp() -> None:
         labels={"app": "web"},
         timestamp=NOW - 7,
         window_seconds=300.0,
-        containers=(ContainerUsage("app", usage(250, 2**20 * 1000)), ContainerUsage("only-cpu", usage(100, 0))),
+        containers=(usage(250, 2**20 * 1000, "app"), usage(100, 0, "only-cpu")),
     )
 
 
@@ -169,7 +169,7 @@ async def test_containers_of_another_namespaces_pod_are_not_counted() -> None:
         memory=[sample(value, namespace=namespace, pod="web", container="app") for namespace, value in both],
     )
     [found] = await usages(metrics(prometheus, pod("web")), "pods", namespace="shop")
-    assert found.containers == (ContainerUsage("app", usage(250, 250)),)
+    assert found.containers == (usage(250, 250, "app"),)
 
 
 @pytest.mark.parametrize("value", [math.nan, -1.0])
@@ -201,8 +201,8 @@ async def test_pods_of_one_name_in_two_namespaces_have_their_own_values() -> Non
 
     env = metrics(OfNamespaces([], []), *(pod("web", f"ns-{number}") for number in (2, 1, 3)))
     found = await usages(env, "pods")
-    assert [(one.namespace, one.containers[0].usage) for one in found] == [
-        (f"ns-{number}", usage(number * 1000, number * 1000)) for number in (2, 1, 3)
+    assert [(one.namespace, one.containers[0]) for one in found] == [
+        (f"ns-{number}", usage(number * 1000, number * 1000, "app")) for number in (2, 1, 3)
     ]
 
 
@@ -245,7 +245,7 @@ POD = ObjectUsage(
     labels={"app": "web"},
     timestamp=NOW + 0.9,
     window_seconds=90.0,
-    containers=(ContainerUsage("app", usage(250, 65536 * 1000)),),
+    containers=(usage(250, 65536 * 1000, "app"),),
 )
 
 
@@ -274,7 +274,7 @@ def test_protobuf_is_k8s_io_metrics() -> None:
         labels={},
         timestamp=NOW,
         window_seconds=90.0,
-        containers=(ContainerUsage("", usage(250, 65536 * 1000)),),
+        containers=(usage(250, 65536 * 1000),),
     )
     assert b"\x22\x0d\x0a\x03cpu\x12\x06\x0a\x04250m" in protobuf.encode(UsageDocument("NodeMetrics", [node]))
 
@@ -379,4 +379,4 @@ async def test_result_that_is_not_indexed_by_the_objects_serves_no_request() -> 
         coalescer.result = await indexed(Vector(()), [("a",)])
         queries = RuleQueries(prometheus, telemetry=RuleTelemetry(), coalescer=coalescer)
         [found] = await usages(ResourceMetrics(resource_rules(), queries, Objects([pod("web")])), "pods")
-    assert [container.name for container in found.containers] == ["app"]
+    assert [container.container for container in found.containers] == ["app"]

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from adapter.content.values import ContainerUsage, ObjectUsage, Usage
+from adapter.content.values import ObjectUsage, Usage
 from adapter.serving.routes import Response
 from adapter.serving.usage_routes import usage_response
 from kube.api.status import StatusError
@@ -26,8 +26,8 @@ POD = ObjectUsage(
     timestamp=SAMPLED_AT,
     window_seconds=300.0,
     containers=(
-        ContainerUsage("app", Usage(cpu_milli=250, memory_milli=64 * MEBI_MILLI)),
-        ContainerUsage("proxy", Usage(cpu_milli=50, memory_milli=16 * MEBI_MILLI)),
+        Usage(cpu_milli=250, memory_milli=64 * MEBI_MILLI, container="app"),
+        Usage(cpu_milli=50, memory_milli=16 * MEBI_MILLI, container="proxy"),
     ),
 )
 NODE = ObjectUsage(
@@ -35,7 +35,7 @@ NODE = ObjectUsage(
     labels={"zone": "north"},
     timestamp=SAMPLED_AT,
     window_seconds=90.0,
-    containers=(ContainerUsage("", Usage(cpu_milli=1500, memory_milli=2048 * MEBI_MILLI)),),
+    containers=(Usage(cpu_milli=1500, memory_milli=2048 * MEBI_MILLI),),
 )
 POD_METADATA = {"name": "web-0", "creationTimestamp": SAMPLED_TEXT, "namespace": "shop", "labels": {"app": "web"}}
 

@@ -165,8 +165,8 @@ async def served(server: PrometheusServer, source: Any, at: int) -> int | None:
                         "pods", namespace=NAMESPACE, selector=NOTHING, deadline=after(10)
                     )
                     container = source.get("containerResource", {}).get("container", "")
-                    shares = [one for usage in usages for one in usage.containers if container in ("", one.name)]
-                    milli = [one.usage.cpu_milli if name == "cpu" else one.usage.memory_milli for one in shares]
+                    shares = [one for usage in usages for one in usage.containers if container in ("", one.container)]
+                    milli = [one.cpu_milli if name == "cpu" else one.memory_milli for one in shares]
                     return sum(milli) if milli else None
         except StatusError as error:
             assert error.code == 404  # noqa: PT017
