@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from adapter.forecasts.gate import Judgement
 
 _MINUTE_MS: Final = 60_000
-_WEEK: Final = 7 * 24 * 3600
 WARM_UP_DAYS: Final = 5
 """With less history no forecast is served: three days to fit a model, and two for the gate."""
 
@@ -35,8 +34,11 @@ class Forecast:
     options: ForecastOptions
     judgements: Sequence[Judgement]
     """Of the gate, at the beginning of the replay and each day after it."""
-    days: int
-    """On how many of these days the forecast was served."""
+
+    @property
+    def days(self) -> int:
+        """On how many of these days the forecast was served."""
+        return sum(each.holds for each in self.judgements)
 
     @property
     def note(self) -> str:
@@ -107,7 +109,7 @@ def _forecast(
     from adapter.forecasts.gate import served
     from adapter.forecasts.model import MinuteSeries
 
-    known_ms = max(series.times_ms[0], start_ms - round((options.history + _WEEK) * 1000))
+    known_ms = max(series.times_ms[0], start_ms - round(options.history * 1000))
     first_ms = -(-known_ms // _MINUTE_MS) * _MINUTE_MS
     minutes_ms = np.arange(first_ms, end_ms, _MINUTE_MS)
     times_ms = np.frombuffer(series.times_ms, dtype=np.int64)
@@ -116,7 +118,6 @@ def _forecast(
     values = np.where(minutes_ms < times_ms[index] + series.hold_ms, values, np.nan)
     first = max((start_ms - first_ms) // _MINUTE_MS, 0)
     expected, judgements = served(MinuteSeries(first_ms // 1000, values), options, first)
-    days = [bool(np.isfinite(expected[at : at + 1440]).any()) for at in range(first, len(expected), 1440)]
 
     by_minute = dict(zip(minutes_ms[first:].tolist(), expected[first:].tolist(), strict=True))
     own = times_ms[(times_ms >= start_ms) & (times_ms < end_ms)].tolist()
@@ -124,5 +125,5 @@ def _forecast(
     for time_ms in sorted({start_ms, *own, *(each for each in by_minute if each >= start_ms)}):
         load, ahead = series.at(time_ms), by_minute.get(time_ms // _MINUTE_MS * _MINUTE_MS, math.nan)
         seen.times_ms.append(time_ms)
-        seen.values.append(max(load, ahead) if ahead > load else load)
-    return Forecast(key=key, options=options, judgements=judgements, days=sum(days)), seen
+        seen.values.append(ahead if ahead > load else load)
+    return Forecast(key=key, options=options, judgements=judgements), seen

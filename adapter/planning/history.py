@@ -32,7 +32,7 @@ from adapter.prometheus import (
     RangeSeries,
 )
 from adapter.promql import alternation, as_vector, label_text
-from adapter.rules import Policy, QueryRule, Rule
+from adapter.rules import AnyRule, Policy, QueryRule, Rule
 from kube.aio.fairness import for_namespace
 from kube.values.fields import quote
 from kube.values.selectors import EVERYTHING, LabelSelector
@@ -127,7 +127,6 @@ def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
     """
     source, rule, namespace = query.source, query.source.rule, query.namespace
     matches: list[tuple[str, str]] = []
-    selector = query.selector if isinstance(rule, QueryRule) else EVERYTHING
     try:
         if isinstance(query, ExternalQuery):
             plan = query.plan()
@@ -147,10 +146,23 @@ def history_query(query: MetricQuery, *, of_pods: bool) -> HistoryQuery:
                 text = custom_query(rule.query, source, namespace=namespace, selector=query.selector, **made)
     except (QueryError, SelectorNotSupported) as error:
         raise HistoryError(str(error)) from error
-    marked, labels = marked_matches(as_vector(text), matches)
+    return summed_query(as_vector(text), matches, rule, query.selector)
+
+
+def summed_query(
+    query: str, matches: Sequence[tuple[str, str]], rule: AnyRule, selector: LabelSelector, *, can_be_nan: bool = True
+) -> HistoryQuery:
+    """Return the query for the sum of the series that count, without samples that a rule leaves out or takes for 0."""
+    marked, labels = marked_matches(query, matches)
+    selector = selector if isinstance(rule, QueryRule) else EVERYTHING
     keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
     by = f"by ({', '.join(map(label_text, keys))})"
-    return HistoryQuery(usable_sum(marked, by, nan=rule.nan, inf=rule.inf), labels, selector)
+    if Policy.ERROR in (rule.nan, rule.inf):
+        return HistoryQuery(f"sum {by} ({marked})", labels, selector)
+    text = f"sum {by} ({marked} > -Inf < +Inf)"
+    if can_be_nan and rule.nan is not Policy.MISSING:
+        text += f" or 0 * count {by} ({marked})"  # all are NaN
+    return HistoryQuery(text, labels, selector)
 
 
 def _message_of(error: PrometheusError) -> str:
@@ -191,16 +203,6 @@ def marked_matches(query: str, matches: Sequence[tuple[str, str]]) -> tuple[str,
         text = f'label_replace({text}, "match_{number}", "1", {quote(label)}, {quote(pattern)})'
         marks.append((f"match_{number}", "1"))
     return text, tuple(marks)
-
-
-def usable_sum(samples: str, by: str, *, nan: Policy | None, inf: Policy, can_be_nan: bool = True) -> str:
-    """Return the sum without the samples that the adapter leaves out, or takes for 0."""
-    if Policy.ERROR in (nan, inf):
-        return f"sum {by} ({samples})"
-    text = f"sum {by} ({samples} > -Inf < +Inf)"
-    if can_be_nan and nan is not Policy.MISSING:
-        text += f" or 0 * count {by} ({samples})"  # all are NaN
-    return text
 
 
 def _summed(query: HistoryQuery, result: Iterable[RangeSeries]) -> list[tuple[float, float]]:

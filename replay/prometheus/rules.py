@@ -22,7 +22,7 @@ from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
 from adapter.forecasts.options import ForecastOptions
 from adapter.metrics.resource_metrics import resource_sources
-from adapter.planning.history import marked_matches, object_labels, usable_sum
+from adapter.planning.history import marked_matches, object_labels, summed_query
 from adapter.planning.metric_queries import (
     ExternalQuery,
     ObjectsQuery,
@@ -31,7 +31,7 @@ from adapter.planning.metric_queries import (
     custom_query,
 )
 from adapter.planning.rule_queries import activated_query
-from adapter.promql import PromqlError, alternation, as_vector, can_be_nan, label_text, parse
+from adapter.promql import PromqlError, alternation, as_vector, can_be_nan, parse
 from adapter.rules import AnyRule, Policy, QueryRule, Rule, RulesError, RulesFile, ScheduleRule, parse_rules
 from autoscaler.core.model import (
     HPA,
@@ -221,17 +221,14 @@ def _summed(
     values = as_vector(query)
     if rule.activation is not None:
         values = activated_query(values, rule.activation)
-    text, labels = marked_matches(values, matches)
-    selector = selector if isinstance(rule, QueryRule) else _EVERYTHING
-    keys = dict.fromkeys([*(label for label, _ in labels), *(one.key for one in selector.requirements)])
-    by = f"by ({', '.join(map(label_text, keys))})"
+    summed = summed_query(f"floor(1000 * ({values}\n))", matches, rule, selector, can_be_nan=nan)
     return RangeQuery(
         name=name,
-        query=usable_sum(f"floor(1000 * {text})", by, nan=rule.nan, inf=rule.inf, can_be_nan=nan),
+        query=summed.text,
         rule_query=query,
         destination=rule.destination,
-        labels=labels,
-        selector=selector,
+        labels=summed.labels,
+        selector=summed.selector,
         milli=True,
         total=True,
         nan=rule.nan or Policy.ZERO,
