@@ -6,8 +6,9 @@ no policy that is narrower than doubling every 15 s. Plain and with forecasts it
 with the fewest pods counts that has no more overload than the plain one at 70 % of what pods can serve.
 
 One day with an unusual load can have most of the overload, and what a forecast saves there says nothing about the next
-days. So the saving is that of all days or, if that is less, of all but one. And a load may have lost its pattern: in
-the last two days, forecasts must not have cost more than a percent.
+days. So the saving is that of all days or, if that is less, of all but one. A load may have lost its pattern: in the
+last two days, forecasts must not have cost more than a percent. And a surge may come that nothing announces: forecasts
+leave its overload as it is, so what they save elsewhere must be worth their pods also if it has most of the overload.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _PLAIN: Final = int(np.abs(_TARGETS - 0.7).argmin())
 _LEAST_OVERLOAD: Final = 1e-5
 _RECENT_DAYS: Final = 2
 _MOST_COST: Final = 0.01
+_SURGE: Final = 4
+"""Times the mean load, until new pods are ready."""
+_MOST_COST_WITH_SURGE: Final = 0.02
 _TOLERANCE: Final = 0.1
 _STABILIZATION_MINUTES: Final = 5
 _MOST_GROWTH: Final = 16
@@ -139,23 +143,29 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     unit = float(load[known].mean()) / _PODS
     load, expected = load / unit, expected / unit
     metrics = np.stack([load, np.fmax(load, expected)])
-    pods, above_pods = _replayed(load, metrics, math.ceil(options.horizon / MINUTE))
+    startup = math.ceil(options.horizon / MINUTE)
+    pods, above_pods = _replayed(load, metrics, startup)
     day = _days_of(len(load))
     loads = np.array([np.nansum(load[day == each]) for each in range(len(pods))])
     overload = above_pods.sum(axis=0)[:, _PLAIN] / loads.sum()
     some_days = [np.ones(len(loads), dtype=bool), *~np.eye(len(loads), dtype=bool)]
     saved = min(_saved(pods[some], above_pods[some], loads[some]) for some in some_days)
     recent = _saved(pods[-_RECENT_DAYS:], above_pods[-_RECENT_DAYS:], loads[-_RECENT_DAYS:])
+    surge = startup * _PODS * (_SURGE - 1 / _TARGETS)
+    with_surge = _saved(pods, above_pods + surge / len(pods), loads)
     said = f"in the last {days:.0f} days it would have saved {saved:.1%} of pod-hours"
-    said += (
-        f", and {options.gate:.1%} is required" if recent >= -_MOST_COST else f", but lost {-recent:.1%} in the last 2"
-    )
+    if recent < -_MOST_COST:
+        loss = f"but lost {-recent:.1%} in the last 2"
+    elif with_surge < -_MOST_COST_WITH_SURGE:
+        loss = f"but lost {-with_surge:.1%} if a surge had come"
+    else:
+        loss = ""
     came = outcomes(load, np.maximum(load, expected), options)
     minutes = came.total()
     return Judgement(
         days=days,
-        holds=is_off or (saved >= options.gate and recent >= -_MOST_COST),
-        text="the gate is off" if is_off else said,
+        holds=is_off or (saved >= options.gate and not loss),
+        text="the gate is off" if is_off else f"{said}, {loss or f'and {options.gate:.1%} is required'}",
         saved=saved,
         overload=float(overload[0]),
         overload_with=float(overload[1]),

@@ -113,6 +113,17 @@ def test_gate_is_closed_soon_after_a_load_has_lost_its_pattern() -> None:
     assert re.search(r"saved \d\d\.\d% of pod-hours, but lost \d+\.\d% in the last 2$", found.text)
 
 
+def test_load_for_which_a_surge_would_make_forecasts_cost_pods_is_not_served() -> None:
+    """A plain HPA follows such waves without overload, so a higher target saves pods only until a surge comes."""
+    values = 100 * np.exp(0.8 * np.sin(np.arange(5 * DAY) * 2 * np.pi / 120))
+    ahead = np.lib.stride_tricks.sliding_window_view(np.append(values, values[:5]), 6).max(axis=1)
+    found = judge_expected(MinuteSeries(START, values), ahead, OPTIONS)
+    assert found.saved is not None
+    assert found.saved > 0.03
+    assert not found.holds
+    assert re.search(r"saved \d+\.\d% of pod-hours, but lost \d\.\d% if a surge had come$", found.text)
+
+
 def test_last_two_days_end_with_the_history() -> None:
     """Also where the history has been complete for some hours of a day: the day before yesterday counts as a whole."""
     load = daily_steps(5).part(DAY - 60)
