@@ -79,9 +79,10 @@ class FallbackReplicas(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Event(Struct, frozen=True):
-    """An event about the HPA: `type` is Normal or Warning."""
+    """An event about the HPA."""
 
     type: str
+    """Normal or Warning."""
     reason: str
     message: str
 

@@ -26,14 +26,13 @@ _GENERIC_MESSAGES: Final[Mapping[int, str | None]] = {
 _NOT_ACCEPTABLE = "the server was unable to respond with a content type that the client supports"
 
 
-def generic_message(error: StatusError, *, verb: str, resource: str, name: str = "") -> str:
-    """Return client-go's message for the error of a response.
+def generic_message(error: StatusError, *, resource: str, name: str) -> str:
+    """Return client-go's message for the error of a response to a GET request.
 
     Args:
         error: of the response.
-        verb: the HTTP method of the request.
         resource: of the request: "pods.metrics.k8s.io".
-        name: of the object, if the request was for one.
+        name: of the object; "" if the request was for a list.
 
     Upstream: errors.NewGenericServerResponse
     """
@@ -48,4 +47,4 @@ def generic_message(error: StatusError, *, verb: str, resource: str, name: str =
             message = _NOT_ACCEPTABLE
     elif error.code >= 500:
         message = f"an error on the server ({fields.quote(text)}) has prevented the request from succeeding"
-    return f"{message} ({' '.join(filter(None, (verb.lower(), resource, name)))})"
+    return f"{message} ({' '.join(filter(None, ('get', resource, name)))})"

@@ -290,7 +290,7 @@ def _errors(resource: str, name: str = "") -> Iterator[None]:
     try:
         yield
     except StatusError as error:
-        raise MetricError(generic_message(error, verb="GET", resource=resource, name=name)) from error
+        raise MetricError(generic_message(error, resource=resource, name=name)) from error
     except (ParseError, KubeError) as error:
         raise MetricError(str(error)) from error
 

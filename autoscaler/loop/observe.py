@@ -66,7 +66,6 @@ class Observer:
             `owner`; None if that is not known yet.
         stale: {resource: returns whether the watch that an HPA depends on may be out of date} (`kube.cache.store`).
         config: the flags' settings, which the HPA's annotations override.
-        clock: the current time in seconds; only differences matter.
     """
 
     scales: ScaleClient
@@ -76,7 +75,6 @@ class Observer:
     config: Config
     controllers: Callable[[], Mapping[str, str] | None] = lambda: None
     stale: Mapping[str, Callable[[HPAKey], bool]] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
 
     async def observe(self, hpa: HPA, *, to_scale: bool = True) -> Observed:
         """Read everything that a decision on this HPA needs.
@@ -166,9 +164,9 @@ class Observer:
         """
 
         async def timed(source: MetricSource | None) -> tuple[MetricResponse | None, float]:
-            started = self.clock()
+            started = time.monotonic()
             response = await self._response(namespace, source, pods)
-            return response, self.clock() - started
+            return response, time.monotonic() - started
 
         if len(sources) == 1:  # most HPAs: without a task of its own
             await asyncio.sleep(0)  # a task would begin then, too: to be coalesced with those of other HPAs

@@ -125,7 +125,7 @@ class ScaleClient:
         try:
             return await self._get(path)
         except StatusError as error:
-            return ReadError(generic_message(error, verb="GET", resource=mapping.plural, name=reference.name))
+            return ReadError(generic_message(error, resource=mapping.plural, name=reference.name))
         except (KubeError, ParseError) as error:
             return ReadError(str(error))
 

@@ -26,10 +26,11 @@ _MAX_VIEWS: Final = 100
 
 @dataclass(slots=True)
 class _View:
-    """What a user may see, decided per namespace; `until` is on the clock."""
+    """What a user may see."""
 
     decided: dict[GroupNamespace, bool]
     until: float
+    """On the clock."""
 
 
 class NamespaceAccess:

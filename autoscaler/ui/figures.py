@@ -49,14 +49,12 @@ class MetricKey:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A metric's value and target at a decision; None: there was none.
-
-    `plain` is what the value would have been without a forecast of the adapter's; None: it is not known.
-    """
+    """A metric's value and target at a decision; None: there was none."""
 
     value: float | None
     target: float | None
     plain: float | None = None
+    """What the value would have been without a forecast of the adapter's; None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 import yaml
-from msgspec import Struct
 
 from autoscaler.core.model import MetricSpec, ResourceMetric
 from autoscaler.records.build import metric_record
@@ -167,7 +167,8 @@ def parse_capacity(text: str) -> float:
     return quantity.as_float()
 
 
-class Target(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
     """A field of a metric's target."""
 
     field: str

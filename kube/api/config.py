@@ -19,7 +19,7 @@ import ssl
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -110,9 +110,7 @@ class RestConfig:
             default, where the configuration says nothing else.
     """
 
-    def __init__(
-        self, path: Path | None, context: str | None, loaded: _Loaded, *, clock: Callable[[], float] = boot_clock
-    ) -> None:
+    def __init__(self, path: Path | None, context: str | None, loaded: _Loaded) -> None:
         self.host = loaded.host
         self.server_name = loaded.server_name
         self.verifies = loaded.verifies
@@ -124,8 +122,7 @@ class RestConfig:
         self._context = context
         self._authorization = loaded.authorization
         self._files = loaded.files()
-        self._clock = clock
-        self._read_at = clock()
+        self._read_at = boot_clock()
         self._refused = False
         self._failing = False
 
@@ -135,12 +132,12 @@ class RestConfig:
 
     async def authorization(self) -> dict[str, str]:
         """Return the current Authorization header; no header without a token or password."""
-        if self._clock() - self._read_at >= (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
+        if boot_clock() - self._read_at >= (_REFUSED_SECONDS if self._refused else _CREDENTIAL_SECONDS):
             await self._reload()
         return {"authorization": self._authorization} if self._authorization else {}
 
     async def _reload(self) -> None:
-        self._read_at, self._refused = self._clock(), False
+        self._read_at, self._refused = boot_clock(), False
         try:
             with tempfile.TemporaryDirectory() as directory:
                 loaded = await _load(self._path, self._context, Path(directory))

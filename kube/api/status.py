@@ -144,9 +144,9 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def unauthorized(message: str = "Unauthorized") -> StatusError:
+def unauthorized() -> StatusError:
     """401: the credentials are invalid."""
-    return StatusError(401, "Unauthorized", message)
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(message: str, *, details: Mapping[str, Any] | None = None) -> StatusError:

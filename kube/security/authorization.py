@@ -52,12 +52,14 @@ class AuthorizationOptions:
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """`ttl` is in seconds; `size` is the bytes of the decision and its key."""
+    """The result of a review."""
 
     allowed: bool
     reason: str
     ttl: float
+    """Seconds."""
     size: int
+    """Bytes of the decision and its key."""
 
 
 _Attributes = tuple[User, RequestInfo]

@@ -23,14 +23,13 @@ class _Json(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Value(_Json, frozen=True, omit_defaults=True):
-    """A value as a quantity: of an object ("namespace/name"), or of a series, with its labels.
-
-    `latest`: what it would be over the last two scrapes; "" if the query has no rate.
-    """
+    """A value as a quantity."""
 
     of: str
+    """The object, "namespace/name", or the labels of the series."""
     value: str
     latest: str = ""
+    """What it would be over the last two scrapes; "" if the query has no rate."""
 
     @property
     def text(self) -> str:
@@ -52,22 +51,23 @@ def _text(quantity: str) -> str:
 
 
 class Example(_Json, frozen=True):
-    """The value of a metric for one object, requested as the HPA controller does.
-
-    `of` is the object, or the namespace of an external metric; "" if none has a series. `queries` are the sent queries,
-    `problem` is the reason for a missing value. `note` is the next change of a schedule. `impossible`: the label's
-    value is not a valid name of such an object. `existing`: which of the query's series exist, if it finds nothing.
-    `several`: if the query has several values for the object, a sentence about them with the corrected query.
-    """
+    """The value of a metric for one object, requested as the HPA controller does."""
 
     of: str = ""
+    """The object, or the namespace of an external metric; "" if none has a series."""
     queries: tuple[str, ...] = ()
+    """The sent queries."""
     values: tuple[Value, ...] = ()
     problem: str = ""
+    """Why there is no value."""
     note: str = ""
+    """The next change of a schedule."""
     impossible: bool = False
+    """The label's value is not a valid name of such an object."""
     existing: str = ""
+    """Which of the query's series exist, if it finds nothing."""
     several: str = ""
+    """If the query has several values for the object, a sentence about them with the corrected query."""
     samples: str = ""
     long_range: str = ""
 

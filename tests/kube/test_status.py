@@ -18,7 +18,7 @@ def message_of(
     content = body if isinstance(body, str) else json.dumps(body)
     error = StatusError.from_body(code, content.encode(), content_type=content_type)
     assert error.code == code
-    return generic_message(error, verb="GET", resource="pods.metrics.k8s.io", name=name)
+    return generic_message(error, resource="pods.metrics.k8s.io", name=name)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", ""])
