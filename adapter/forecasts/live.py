@@ -80,19 +80,15 @@ class LiveForecast:
         """Return where the history of a forecast's day begins that began up to a day ago; a multiple of 60."""
         return (int(now // MINUTE) - self._history_minutes - DAY_MINUTES) * MINUTE
 
-    @staticmethod
-    def as_array(points: Sequence[tuple[float, float]]) -> Floats:
-        """Return points of the history, (time, value). A fortnight takes some milliseconds: call it in a thread."""
-        return np.array(points, dtype=np.float64).reshape(-1, 2)
-
-    def extend(self, found: Floats, now: float) -> float | None:
-        """Add points of the history; see `as_array`. They replace values that were observed, and outcomes are counted.
+    def extend(self, points: Sequence[tuple[float, float]], now: float) -> float | None:
+        """Add (time, value) of the history. They replace values that were observed, and outcomes are counted.
 
         Returns:
             How many times the history was what was observed at the same minutes, in the median; None: nothing was.
         """
         minute = int(now // MINUTE)
         self._shift(minute)
+        found = np.array(points, dtype=np.float64).reshape(-1, 2)
         index = (found[:, 0] // MINUTE).astype(np.int64) - self._end
         inside = (index >= -len(self._values)) & (index < 0)
         index, values = index[inside], found[inside, 1]

@@ -153,12 +153,13 @@ class ForecastModel:
             return "the load is higher than any that the model has seen at this time of day"
         rows = self._rows(inputs, at)
         grown = load * float(self._growth(rows)[0])
+        grew = np.exp(inputs.of_days(at, inputs.rises[0])[:, 0])
         return Expectation(
             options=self.options,
             time=recent.start + MINUTE * (inputs.count - 1),
             now=load,
             value=min(grown, limit),
-            grew=tuple(round(float(each), 3) for each in np.exp(inputs.grown(at)[:, 0]) if math.isfinite(each)),
+            grew=tuple(round(float(each), 3) for each in grew if math.isfinite(each)),
             parts=self._parts(rows[0]),
             is_limited=grown > limit,
         )
@@ -256,7 +257,7 @@ class _Inputs:
         """Return the inputs, one row for each of the minutes."""
         columns = [self._log[at] - taken(self._log, at - lag) for lag in _LAGS]
         for rises in self.rises:
-            grown = self._of_days(at, rises)
+            grown = self.of_days(at, rises)
             mean, median, highest = summaries(grown)
             week_ago = np.where(np.isfinite(grown[-1]), grown[-1], median)
             columns += [mean, median, highest, week_ago]
@@ -266,18 +267,15 @@ class _Inputs:
         columns += [(weekday == day).astype(np.float64) for day in range(7)]
         return np.stack(columns, axis=1)
 
-    def grown(self, at: Indices) -> Floats:
-        """Return the logarithm of the growth at this time, a row for each of the last 7 days; NaN: unknown."""
-        return self._of_days(at, self.rises[0])
-
-    def _of_days(self, at: Indices, values: Floats) -> Floats:
+    def of_days(self, at: Indices, values: Floats) -> Floats:
+        """Return the values at this time of day, a row for each of the last 7 days; NaN: unknown."""
         return np.stack([taken(values, days_before(self._local, at, day)) for day in _DAYS])
 
     def limits(self, at: Indices) -> Floats:
         """Return the ceiling; NaN: this time is known of none of the last 7 days."""
-        highest = np.fmax.reduce(self._of_days(at, self._highest))
+        highest = np.fmax.reduce(self.of_days(at, self._highest))
         hour = np.arange(at[0] - _LEVEL_MINUTES + 1, at[-1] + 1)
-        before = np.fmax.reduce(self._of_days(np.maximum(hour, 0), self.load))
+        before = np.fmax.reduce(self.of_days(np.maximum(hour, 0), self.load))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.nan_to_num(taken(self.load, hour) / before, nan=0.0, posinf=0.0)
         levels = np.median(sliding_window_view(ratios, _LEVEL_MINUTES), axis=1)

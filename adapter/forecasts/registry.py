@@ -362,8 +362,7 @@ class Forecasts(Collector):
         now = self._clock()
         start = max(forecast.read_until + _MINUTE, live.history_start(now))
         end = int(now // _MINUTE) * _MINUTE
-        points = await asyncio.to_thread(live.as_array, await forecast.read(start, end))
-        ratio = live.extend(points, self._clock())
+        ratio = live.extend(await forecast.read(start, end), self._clock())
         forecast.read_until, forecast.live = end, live
         if ratio is not None and not 1 / _DIFFERENCE <= ratio <= _DIFFERENCE:
             why = f"its history is {ratio:.2g} times what is served: are the labels of the query's result the same?"
