@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -35,7 +35,7 @@ from autoscaler.core.quantities import milli_value
 from autoscaler.loop.client_messages import generic_message
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
-from autoscaler.objects.decoding import time_ms
+from autoscaler.objects.decoding import convert, time_ms
 from autoscaler.settings import DEFAULTS, CoalescingSettings
 from kube.aio.fairness import for_all_namespaces
 from kube.aio.tasks import SingleFlight
@@ -54,6 +54,7 @@ _CUSTOM = "custom.metrics.k8s.io"
 _EXTERNAL = "external.metrics.k8s.io"
 _CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 _NOT_FOUND, _UNAVAILABLE = 404, 503
+_UNEXPECTED = "the response is not of the expected form"
 
 _ALL_PODS = LabelSelector()
 
@@ -248,7 +249,7 @@ class MetricsClient:
         Upstream: custom_metrics.apiVersionsFromDiscovery, where a version whose server is down is missing.
         """
         try:
-            group = _convert(await self.custom.get(f"/apis/{_CUSTOM}"), _ApiGroup)
+            group = convert(await self.custom.get(f"/apis/{_CUSTOM}"), _ApiGroup, _UNEXPECTED)
         except StatusError as error:
             if error.code == 404:
                 raise MetricError(f"no custom metrics API ({_CUSTOM}) registered") from error
@@ -291,14 +292,15 @@ def _errors(resource: str, name: str = "") -> Iterator[None]:
         yield
     except StatusError as error:
         raise MetricError(generic_message(error, resource=resource, name=name)) from error
-    except (ParseError, KubeError) as error:
+    except (ParseError, QuantityError, DurationError, KubeError) as error:
         raise MetricError(str(error)) from error
 
 
 async def _get_items(client: ThrottledClient, path: str, form: type[_T], **selectors: LabelSelector) -> list[_T]:
     query: dict[str, str | int | bool] = {name: str(each) for name, each in selectors.items() if each.requirements}
     response = await client.get(path, query)
-    return _convert(response, _List[form]).items or []  # type: ignore[valid-type]  # a generic is made at run time
+    form_of_list = _List[form]  # type: ignore[valid-type]  # a generic is made at run time
+    return convert(response, form_of_list, _UNEXPECTED).items or []
 
 
 def _segment(name: str) -> str:
@@ -312,13 +314,6 @@ def _segment(name: str) -> str:
 # --- responses -----------------------------------------------------------------------------------------------------
 
 
-def _convert(response: Any, form: type[_T]) -> _T:
-    try:
-        return msgspec.convert(response, form)
-    except msgspec.ValidationError as error:
-        raise MetricError(f"the response is not of the expected form: {error}") from error
-
-
 def _values(items: list[_MetricValue]) -> ValuesResponse:
     return ValuesResponse(
         values=tuple(_milli(item.value) for item in items),
@@ -328,10 +323,7 @@ def _values(items: list[_MetricValue]) -> ValuesResponse:
 
 
 def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:
-    try:
-        window = parse_duration(item.window) if item.window else 0.0
-    except DurationError as error:
-        raise MetricError(str(error)) from error
+    window = parse_duration(item.window) if item.window else 0.0
     return item.metadata.name, PodUsage(
         timestamp_ms=_timestamp_ms(item.timestamp),
         window_ms=round(window * 1000),
@@ -344,7 +336,7 @@ def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:
 
 def _sample(item: _MetricValue) -> tuple[str, PodSample]:
     if item.described_object is None:
-        raise MetricError("the response is not of the expected form: a value of a pod has no `describedObject`")
+        raise MetricError(f"{_UNEXPECTED}: a value of a pod has no `describedObject`")
     return item.described_object.name, PodSample(
         value=_milli(item.value),
         timestamp_ms=_timestamp_ms(item.timestamp),
@@ -358,11 +350,8 @@ def _window_ms(item: _MetricValue) -> int:
 
 
 def _milli(value: str | float) -> int:
-    try:
-        # White space is stripped. Upstream: resource.Quantity.UnmarshalJSON
-        return milli_value(str(value).strip())
-    except QuantityError as error:
-        raise MetricError(str(error)) from None
+    # White space is stripped. Upstream: resource.Quantity.UnmarshalJSON
+    return milli_value(str(value).strip())
 
 
 def _timestamp_ms(text: str | None) -> int:
