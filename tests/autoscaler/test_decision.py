@@ -205,10 +205,14 @@ def test_failed_status_write_does_not_replace_an_earlier_error() -> None:
     assert outcome.error is not None
     assert outcome.error.startswith("failed to compute desired number of replicas")
     assert [each.reason for each in outcome.late_events] == ["FailedUpdateStatus", "FailedComputeMetricsReplicas"]
+    assert outcome.status_error == "timed out"
     both = SimulatedCluster(hpa(pods_metric(100)), replicas=2).reconcile(
         150, scale_error="no", status_error="timed out"
     )
     assert both.error == "failed to rescale Deployment/default/web: no"
+    message = "New size: 3; reason: pods metric packets above target; error: no"
+    assert both.events == (Event("Warning", "FailedRescale", message),)
+    assert both.status.desired_replicas == 0, "as before"
 
 
 # --- scale to zero -------------------------------------------------------------------------------------------------

@@ -274,6 +274,14 @@ class TestFallback:
         assert simulated.decision is not None
         assert (simulated.decision.fallback is not None) is applies
 
+    def test_reason_is_not_the_fallback_if_an_earlier_recommendation_raises_the_replicas(self) -> None:
+        config = Config(fallback=Fallback(replicas=4, failure_threshold=1))
+        simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
+        simulated.reconcile(150)
+        simulated.scale_by_hand(4)
+        outcome = simulated.reconcile(UNAVAILABLE)
+        assert (outcome.fallback is not None, outcome.scale_to, outcome.rescale_reason) == (True, 6, "")
+
     def test_pause_blocks_it(self) -> None:
         config = Config(fallback=Fallback(replicas=6, failure_threshold=1), paused=Pause.ALL)
         simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=config)
