@@ -93,7 +93,6 @@ class Credentials:
         self._uses_tls = "https" in (urlsplit(access.url).scheme, urlsplit(access.proxy_url).scheme)
         self._context: ssl.SSLContext | None = None
         self.scheme: Scheme | None = None
-        self._logged = ""
 
     @property
     def loaded(self) -> bool:
@@ -135,9 +134,7 @@ class Credentials:
             try:
                 self._context = _context(self._access)
             except UpstreamConfigError as error:
-                if str(error) != self._logged:
-                    self._logged = str(error)
-                    _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
+                _log.warning("a TLS file has changed and cannot be used; the old one stays: %s", error)
         return self._context
 
     async def close(self) -> None:
@@ -166,8 +163,7 @@ class Credentials:
         secret = self._read_secret(self._secret_file)
         if not self._access.username:
             return {"Authorization": f"Bearer {secret}"}
-        pair = f"{self._access.username}:{secret}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return {"Authorization": aiohttp.encode_basic_auth(self._access.username, secret)}
 
     def _read_secret(self, path: Path) -> str:
         kind = "token" if self._access.token_file is not None else "password"
