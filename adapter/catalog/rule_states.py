@@ -108,10 +108,8 @@ class RuleState(msgspec.Struct, frozen=True, gc=False):
     """The number of its metrics, also while there is no room for them, and `sources` is empty."""
     series: tuple[Series, ...] = ()
     """The series, of a rule of the file."""
-    labels: frozenset[str] = frozenset()
-    """All labels of `series`."""
     meanings: LabelMeanings | None = None
-    """The resources that they name; None if the rule does not need them."""
+    """The resources that the labels of `series` name; None if the rule does not need them."""
     listed_at: float | None = None
     """When a rule of the file was last listed with success, in seconds since the epoch; None: not yet."""
 
@@ -185,7 +183,7 @@ async def with_series_of(rule: Rule, before: RuleState) -> RuleState:
 
     It sends no request: the API server may be down.
     """
-    return await _in_thread(len(before.series), lambda: _of_series(rule, before.series, before.labels, before.meanings))
+    return await _in_thread(len(before.series), lambda: _of_series(rule, before.series, before.meanings))
 
 
 async def _made(before: RuleState, found: tuple[Series, ...], mapper: ResourceLookup) -> RuleState:
@@ -200,13 +198,15 @@ async def _made(before: RuleState, found: tuple[Series, ...], mapper: ResourceLo
         return RuleState(rule, before.sources if before.sources == sources else sources, made=len(sources))
     # The regular expressions of a namespace's rule may take long.
     size = len(found) if not rule.namespace else sys.maxsize
-    unchanged, labels = await _in_thread(size, lambda: _compared(found, before))
     meanings = None
-    if not rule.external or rule.resources.namespaced:
-        meanings = await label_meanings(rule.resources, () if rule.external else labels, mapper)
-    if unchanged and before.meanings == meanings:
+    if rule.external and rule.resources.namespaced:
+        meanings = await label_meanings(rule.resources, (), mapper)
+    elif not rule.external:
+        labels = await _in_thread(size, lambda: frozenset[str]().union(*(series.labels for series in found)))
+        meanings = await label_meanings(rule.resources, labels, mapper)
+    if before.meanings == meanings and await _in_thread(size, lambda: found == before.series):
         return structs.replace(before, problem=None)
-    return await _in_thread(size, lambda: _of_series(rule, found, labels, meanings))
+    return await _in_thread(size, lambda: _of_series(rule, found, meanings))
 
 
 async def _named(rule: QueryRule | ScheduleRule, mapper: ResourceLookup) -> tuple[Source, ...]:
@@ -221,16 +221,7 @@ async def _named(rule: QueryRule | ScheduleRule, mapper: ResourceLookup) -> tupl
         return ()
 
 
-def _compared(found: tuple[Series, ...], before: RuleState) -> tuple[bool, frozenset[str]]:
-    """Return whether the series are unchanged, and all their labels."""
-    if found == before.series:
-        return True, before.labels
-    return False, frozenset().union(*(series.labels for series in found))
-
-
-def _of_series(
-    rule: Rule, found: tuple[Series, ...], labels: frozenset[str], meanings: LabelMeanings | None
-) -> RuleState:
+def _of_series(rule: Rule, found: tuple[Series, ...], meanings: LabelMeanings | None) -> RuleState:
     series = releasing_gil(found)
     sources: tuple[Source, ...]
     if rule.external:
@@ -239,7 +230,7 @@ def _of_series(
         assert meanings is not None, "custom metrics need labels"
         sources = tuple(source for use in custom_uses(rule, series, meanings) for source in use.sources)
     sources = with_forecasts(rule, sources)
-    return RuleState(rule, sources, made=len(sources), series=found, labels=labels, meanings=meanings)
+    return RuleState(rule, sources, made=len(sources), series=found, meanings=meanings)
 
 
 async def _limited(rule: AnyRule, found: tuple[Series, ...], mapper: ResourceLookup) -> RuleState:

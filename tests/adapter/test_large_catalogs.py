@@ -57,7 +57,7 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(module, name, work_and_note)
 
-    for module, name in ((rule_states, "_compared"), (rule_states, "_of_series"), (metric_index, "_put_together")):
+    for module, name in ((rule_states, "_of_series"), (metric_index, "_put_together")):
         noted(module, name)
     prometheus = CannedPrometheus(found={"many": many(), "few": ()})
     async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
