@@ -308,13 +308,6 @@ class RulesFile:
         """Every rule of both APIs."""
         return (*self.custom, *self.external)
 
-    @property
-    def servers(self) -> Iterable[PrometheusOptions]:
-        """The servers that rules name."""
-        resource = (self.resource.cpu, self.resource.memory) if self.resource is not None else ()
-        destinations = [rule.destination for rule in (*self.all_rules, *resource)]
-        return {destination.server for destination in destinations if destination.server is not None}
-
 
 def shortened(query: str) -> str:
     """Return a query on one line that is not too long, for messages."""

@@ -37,7 +37,7 @@ from adapter.planning.coalescer import MetricsQueryCoalescer
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.slow_queries import SlowQueries
 from adapter.planning.vectors import VectorCache
-from adapter.prometheus import PrometheusOptions, PrometheusServers
+from adapter.prometheus import PrometheusServers
 from adapter.rule_objects.controller import RuleObjects
 from adapter.rules import RulesFile
 from adapter.serving.debug_pages import DebugPages
@@ -237,7 +237,8 @@ class RuleSets:
 
     async def run(self) -> None:
         """Run the background tasks of the active rules, until cancelled."""
-        await self.shared.prometheus.close_others(_servers(self.current.rules))  # and keeps those open
+        servers = self.current.rules.prometheus_servers.values()
+        await self.shared.prometheus.close_others(servers)  # and keeps those open
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._background = [await self._started(self.current)]
@@ -251,7 +252,8 @@ class RuleSets:
         """Activate other rules. Requests in flight keep the rules and servers that they started with."""
         before = self.current
         new = RuleSet.of(rules, self.shared)
-        await self.shared.prometheus.close_others({*_servers(before.rules), *_servers(rules)})
+        servers = (*before.rules.prometheus_servers.values(), *rules.prometheus_servers.values())
+        await self.shared.prometheus.close_others(servers)
         background = await self._started(new, previous=before)
         try:
             async with asyncio.timeout(self._settings.reload_seconds):
@@ -268,7 +270,7 @@ class RuleSets:
             task.cancel()
         comparing = self._create_task(self._log_gone(before.catalog.snapshot, new), name="compare metrics")
         self._background = [background, comparing]
-        await self.shared.prometheus.close_others(_servers(rules))
+        await self.shared.prometheus.close_others(rules.prometheus_servers.values())
 
     async def _started(self, rule_set: RuleSet, *, previous: RuleSet | None = None) -> asyncio.Task[None]:
         running = asyncio.Event()
@@ -313,11 +315,6 @@ class RuleSets:
                     " read while it was written",
                     *(len(names), counts[group], group, _some(names)),
                 )
-
-
-def _servers(rules: RulesFile) -> set[PrometheusOptions]:
-    """Return the servers that the file's rules name, and those that objects can name."""
-    return {*rules.servers, *rules.prometheus_servers.values()}
 
 
 def _some(names: Iterable[str]) -> str:

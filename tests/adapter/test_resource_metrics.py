@@ -343,7 +343,7 @@ async def test_cpu_and_memory_can_come_from_different_servers() -> None:
     of_cpu = file.resource.cpu.destination
     assert of_cpu.server is not None
     assert (of_cpu.server.url, of_cpu.headers) == ("http://other", (("X-Scope-OrgID", "team"),))
-    assert set(file.servers) == {of_cpu.server}
+    assert [*file.prometheus_servers.values()] == [of_cpu.server]
     assert {("cpu" in query, at) for query, at in zip(prometheus.queries, prometheus.destinations, strict=True)} == {
         (True, of_cpu),
         (False, DEFAULT_DESTINATION),

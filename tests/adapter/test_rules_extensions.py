@@ -85,7 +85,7 @@ def test_rule_has_server_headers_and_max_age() -> None:
     assert first.destination.headers == (("X-Scope-OrgID", "team"),)
     assert first.max_age == 3600.0
     assert (second.destination.server, second.max_age) == (None, None)
-    assert set(rules.servers) == {server}
+    assert [*rules.prometheus_servers.values()] == [server]
 
 
 def test_policies_for_nan_inf_and_empty() -> None:
