@@ -108,7 +108,6 @@ class RuleChecker:
         objects: the cluster's objects.
         max_age: how old a series may be, in seconds, unless the rule has its own maxAge.
         seconds: the time limit of a check.
-        query_seconds: the time limit of one query.
     """
 
     def __init__(
@@ -119,14 +118,12 @@ class RuleChecker:
         *,
         max_age: float,
         seconds: float = _SECONDS,
-        query_seconds: float = _QUERY_SECONDS,
     ) -> None:
         self._prometheus = prometheus
         self._lookup = lookup
         self._objects = objects
         self._max_age = max_age
         self._seconds = seconds
-        self._query_seconds = query_seconds
 
     async def check(self, rule: AnyRule, *, examples: int = 1, ages: bool = True) -> CheckedRule:
         """List the rule's series, query the values of some metrics and with `ages` how old they are; see `check`.
@@ -153,7 +150,7 @@ class RuleChecker:
             record,
             self._objects,
             self._lookup,
-            seconds=self._query_seconds,
+            seconds=_QUERY_SECONDS,
             existing=self._prometheus,
             ages=ages,
         )

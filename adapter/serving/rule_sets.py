@@ -204,23 +204,10 @@ class RuleSets:
         gone: the metrics that the last reload removed, by API group.
     """
 
-    def __init__(
-        self,
-        rules: RulesFile,
-        shared: Shared,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Start with these rules; send nothing before `run`.
-
-        Args:
-            rules: the rules.
-            shared: see the attribute.
-            clock: returns the seconds since the epoch.
-        """
+    def __init__(self, rules: RulesFile, shared: Shared) -> None:
+        """Start with these rules; send nothing before `run`."""
         self.shared = shared
         self._settings = shared.settings.rules
-        self._clock = clock
         self.current = RuleSet.of(rules, shared)
         self.applied_at = 0.0
         self.gone: dict[str, list[str]] = {}
@@ -286,7 +273,7 @@ class RuleSets:
 
     def _begin(self, rule_set: RuleSet) -> None:
         rules, coalescer = rule_set.rules, rule_set.coalescer
-        self.applied_at, self.gone = self._clock(), {}
+        self.applied_at, self.gone = time.time(), {}
         self.shared.rule_objects.use_file(rules.prometheus_servers, rule_set.catalog)
         self.shared.telemetry.rules.begin(
             [rule.key for rule in rules.all_rules],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -40,9 +39,8 @@ async def sign(auth: SigV4Auth, request: aiohttp.ClientRequest, credentials: Any
 class AwsCredentials:
     """Finds the credentials that botocore finds, or those of a role that they may assume."""
 
-    def __init__(self, auth: SigV4Auth, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, auth: SigV4Auth) -> None:
         self._auth = auth
-        self._clock = clock
         self._session: Any = None
 
     def issue(self, renew: bool) -> Issued[Any]:
@@ -60,7 +58,7 @@ class AwsCredentials:
                 "AWS gives no credentials: none are in the environment, the pod's service account, or the node's"
                 " metadata; see docs/clouds.md"
             )
-        return Issued(found.get_frozen_credentials(), self._clock() + _VALID_SECONDS)
+        return Issued(found.get_frozen_credentials(), time.time() + _VALID_SECONDS)
 
     def _assume_role(self) -> Issued[Any]:
         from botocore.credentials import ReadOnlyCredentials
