@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from adapter.commands.rule_object_flags import RuleObjectOptions
+from adapter.rule_objects import controller
 from adapter.rules.objects import Tenancy
 from adapter.settings import RuleObjectSettings, Settings
 from kube.cache.store import Store
@@ -17,6 +18,12 @@ from tests.adapter.rule_objects_env import CONFIG_MAPS, CUSTOM, METRIC_RULES, OW
 from tests.eventually import eventually
 
 QUEUE = {"type": "External", "metric": "queue_length", "query": "sum(queue)"}
+
+
+@pytest.fixture
+def changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has changed is effective at once, not only when all is compared again a second later."""
+    monkeypatch.setattr(controller, "_COMPARE_SECONDS", 3600.0)
 
 
 async def test_metric_rule_serves_its_own_namespace_only(tmp_path: Path) -> None:
@@ -32,6 +39,7 @@ async def test_metric_rule_serves_its_own_namespace_only(tmp_path: Path) -> None
         assert await cluster.external("other") == ["42"]
 
 
+@pytest.mark.usefixtures("changes_alone")
 async def test_changed_and_deleted_metric_rules_are_effective(tmp_path: Path) -> None:
     async with rule_objects_cluster(tmp_path) as cluster:
         cluster.prometheus.results |= {"sum(queue)": [({}, "42")], "max(queue)": [({}, "7")]}
@@ -64,6 +72,7 @@ LONG = {
 }
 
 
+@pytest.mark.usefixtures("changes_alone")
 async def test_long_rules_make_metrics_of_the_series_that_they_find(tmp_path: Path) -> None:
     async with rule_objects_cluster(tmp_path) as cluster:
         prometheus = cluster.prometheus
@@ -179,6 +188,7 @@ async def test_series_of_rules_beyond_the_maximum_are_not_listed_until_there_is_
         assert await cluster.listed() == {"jobs_waiting"}
 
 
+@pytest.mark.usefixtures("changes_alone")
 async def test_object_names_a_server_of_the_rules_file(tmp_path: Path) -> None:
     """After a reload it uses the new definition; it is invalid while there is none."""
     with_server = "prometheusServers: {other: {url: PROMETHEUS, tenants: true, headers: {X-Version: '%s'}}}"
