@@ -28,7 +28,8 @@ async def test_requests_over_the_limit_get_429_and_the_others_are_served(tmp_pat
             FIRST,
             authorities=Authorities(),
             prometheus=prometheus.url,
-            more=(f"--max-requests-inflight={IN_FLIGHT}",),
+            # On a busy machine the held query is a slow one.
+            more=(f"--max-requests-inflight={IN_FLIGHT}", "--namespace-slow-query-seconds=0"),
         ) as adapter:
 
             async def is_ready() -> bool:
