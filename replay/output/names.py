@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from autoscaler.core.model import HPA
+from kube.values.quantity import Quantity
 
 _SHOWN: Final = 3
 _DEFAULTS: Final = {
@@ -73,4 +74,6 @@ def _leaves(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in (rules or {}).items():
             policies = value if isinstance(value, list | tuple) else ()
             text = " or ".join(f"{each['type']} {each['value']} in {each['periodSeconds']}s" for each in policies)
+            if name == "tolerance":  # 0.02, not the canonical 20m
+                text = f"{Quantity.parse(value).as_float():g}"
             yield f"{direction}.{name}", text or str(value)

@@ -135,16 +135,16 @@ def test_requests_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
 
 
 def test_names_of_further_specs_are_their_changes() -> None:
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": 900}}
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 900, "tolerance": "20m"}}
     changed = make_hpa(pods_metric(average="85"), behavior=behavior)
     hpas = [make_hpa(), make_hpa(), changed, make_hpa(cpu_metric(60), min_replicas=3), changed]
 
     assert list(named(hpas)) == [
         "shop/web",
         "shop/web again",
-        "target 85, scaleDown.stabilizationWindowSeconds 900",
+        "target 85, scaleDown.stabilizationWindowSeconds 900, scaleDown.tolerance 0.02",
         "target 60%, metric rps removed, minReplicas 3 and 1 more",
-        "target 85, scaleDown.stabilizationWindowSeconds 900 #2",
+        "target 85, scaleDown.stabilizationWindowSeconds 900, scaleDown.tolerance 0.02 #2",
     ]
 
 
