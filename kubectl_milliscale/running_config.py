@@ -123,7 +123,7 @@ def _config(kubectl: Kubectl, pod: str, component: Component) -> ConfigPage:
             return msgspec.json.decode(asyncio.run(get_page(f"{url}{CONFIG_PATH}", verified=False)), type=ConfigPage)
         except click.ClickException as error:
             raise click.ClickException(error.message.replace(url, f"pod {pod}")) from error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise click.ClickException(f"the response is not the {component}'s configuration: {error}") from error
 
 

@@ -25,13 +25,14 @@ from tests.kubectl_milliscale.prepared_kubectl import PreparedKubectl
 
 URL = "http://prometheus.monitoring:9090/"
 RULES: dict[str, Any] = {"rules": []}
+OTHER_PAGES: tuple[object, ...] = ([], b"\xff", b'{"rules":' + b"[" * 100_000)
 
 
 class Adapter:
     """Runs a command whose flags about Prometheus are filled in; `page` is what the adapter has under /debug/config."""
 
     def __init__(self, page: object, *, status: int = 200) -> None:
-        self.page, self.status = json.dumps(page).encode(), status
+        self.page, self.status = page if isinstance(page, bytes) else json.dumps(page).encode(), status
         pods = {"items": [{"metadata": {"name": "adapter-1"}, "status": {"phase": "Running"}}]}
         self.kubectl = PreparedKubectl(objects={"/api/v1/namespaces/milliscale/pods": pods})
         self.values: dict[str, Any] = {}
@@ -119,7 +120,7 @@ def test_secrets_in_rules_are_left_out_with_a_note() -> None:
             adapter(rules=None, prometheus_url=URL),
             "the rules of pod adapter-1 cannot be read: its rules file is invalid; ",
         ),
-        (Adapter([]), "the rules of pod adapter-1 cannot be read: the response is not the adapter's configuration: "),
+        *((Adapter(page), "cannot be read: the response is not the adapter's configuration: ") for page in OTHER_PAGES),
     ],
 )
 def test_unusable_configuration_is_an_error(running: Adapter, problem: str) -> None:
