@@ -34,7 +34,7 @@ from replay.flags import HPAReference, InputFlags, LoadFlags, Moment, hpa_option
 from replay.forecast import WARM_UP_DAYS, forecast_keys, with_forecasts
 from replay.hpa_files import HPAFile, check_requests, check_together, read_hpa_file
 from replay.load import Load, ReplayError
-from replay.output.comparison import Comparison, compare, notes
+from replay.output.comparison import Comparison, compare, notes, time_text
 from replay.output.documents import CSVDocument, Document, JSONDocument
 from replay.output.names import named
 from replay.output.table import print_table
@@ -190,6 +190,7 @@ def read_inputs(
         # Rounded, so that it begins at the same time with any sync period.
         start_ms = (flags.source.start or _DEFAULT_FROM).resolve(end_ms) // _MINUTE_MS * _MINUTE_MS
         load, settings = completed(read(settings, start_ms, end_ms))
+        start_ms = load.start_ms // _MINUTE_MS * _MINUTE_MS
         fitted = settings
         first_day = load
         if load.replicas is not None and unknown(files[0].hpa, given):
@@ -362,7 +363,20 @@ def _prometheus_load(
         connect=connect,
         show_progress=sys.stderr.isatty(),
     )
-    return read_prometheus(hpas, settings)
+    return _from_first_value(read_prometheus(hpas, settings), assumed.offset_ms)
+
+
+def _from_first_value(load: Load, offset_ms: int) -> Load:
+    """Return the load without the time before any metric has a value: the workload may be younger than the range."""
+    samples = (zip(each.times_ms, each.values, strict=True) for each in load.series.values())
+    firsts = (
+        next((time for time, value in each if time >= load.start_ms and value == value), None) for each in samples
+    )
+    start_ms = min(filter(None, firsts), default=load.start_ms) - offset_ms
+    if start_ms <= load.start_ms:
+        return load
+    note = f"No metric has a value before {time_text(start_ms)}, so the replay begins then."
+    return dataclasses.replace(load, start_ms=start_ms, notes=[*load.notes, note])
 
 
 def _query_step_ms(step_ms: int, files: Sequence[HPAFile]) -> int:

@@ -300,10 +300,13 @@ def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: P
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "given").iterdir())) == 3
 
-    longer = ["--from", str(START - 2 * 24 * 3600), "--step=60s"]  # on the first day there are no values
-    result = replay("--hpa", hpa, *flags, *longer, "--config", tmp_path / "rules.yaml")
+    longer = ["--from", str(START - 2 * 24 * 3600), "--step=60s", "--offset=10s"]
+    result = replay("--hpa", hpa, *flags, *longer, "--config", tmp_path / "rules.yaml", "-o", "json", "--summary-only")
     assert result.exit_code == 0, result.output
-    assert "packets_per_second" in result.output
+    document = json.loads(result.stdout)
+    assert "No metric has a value before 2026-01-05 00:01:00, so the replay begins then." in document["notes"]
+    assert document["replays"][0]["summary"]["seconds"] == document["reality"]["summary"]["seconds"] == 7130
+    assert document["replays"][0]["summary"]["noMetricsSeconds"] == 0
 
     result = replay("--hpa", hpa, *flags)
     assert result.exit_code == 1
