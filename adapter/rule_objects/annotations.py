@@ -24,7 +24,7 @@ from adapter.prometheus import DEFAULT_SERVER, Destination, PrometheusOptions
 from adapter.rule_objects.watches import ObjectSource, Servers
 from adapter.rules import AnyRule, Policy, QueryRule, RulesError
 from adapter.rules.naming import is_metric_name
-from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted, usable_servers
+from adapter.rules.objects import ObjectName, RuleObject, Tenancy, identified, restricted, unreadable, usable_servers
 from kube.api.mapping import GroupResource
 
 PREFIX = "metric-config."
@@ -158,7 +158,7 @@ def annotation_rules(
     try:
         found = msgspec.convert(hpa, _Hpa)
     except msgspec.ValidationError as error:
-        return [identified(hpa, kind, functools.partial(_invalid, str(error)))]
+        return [unreadable(hpa, kind, f"not a HorizontalPodAutoscaler: {error}")]
     configs = _configs(found.metadata.annotations or {})
     objects: dict[Hashable, RuleObject] = {}
     for index, metric in enumerate(found.spec.metrics or ()):
@@ -176,10 +176,6 @@ def annotation_rules(
         if made.error:
             objects[index] = made
     return list(objects.values())
-
-
-def _invalid(why: str, name: ObjectName) -> list[AnyRule]:
-    raise RulesError(f"{name}: not a HorizontalPodAutoscaler: {why}")
 
 
 def _parts(key: str) -> tuple[str, str, str] | None:
