@@ -19,7 +19,7 @@ from playground.install import Account, apply, read_objects, write_account_kubec
 from tests.autoscaler.process import ALONE, Autoscaler, autoscaler
 from tests.eventually import eventually
 from tests.kube.access_api import write_pair
-from tests.playground.apiserver.objects import hpa
+from tests.objects import hpa
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 TEAMS = ("team-a", "team-b")

@@ -12,7 +12,7 @@ from kube.api.status import StatusError
 from playground.cluster import Cluster, start_cluster
 from playground.kube_apiserver import ClusterError, find_assets
 from tests.eventually import eventually
-from tests.playground.apiserver.objects import deployment
+from tests.objects import deployment
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 PODS = "/api/v1/namespaces/default/pods"

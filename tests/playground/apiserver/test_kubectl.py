@@ -12,7 +12,7 @@ import pytest
 from kube.api.mapping import GroupResource
 from playground.apiserver import PlaygroundApiServer
 from playground.binaries import find_async
-from tests.playground.apiserver.objects import deployment, hpa, pod
+from tests.objects import deployment, hpa, pod
 
 Kubectl = Callable[..., Coroutine[None, None, str]]
 

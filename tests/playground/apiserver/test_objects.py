@@ -6,7 +6,7 @@ import pytest
 
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
-from tests.playground.apiserver.objects import config_map, deployment, hpa, pod
+from tests.objects import config_map, deployment, hpa, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -7,7 +7,7 @@ import pytest
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from playground.apiserver import PlaygroundApiServer
-from tests.playground.apiserver.objects import config_map
+from tests.objects import config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -7,7 +7,7 @@ import pytest
 from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from playground.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
-from tests.playground.apiserver.objects import config_map, deployment
+from tests.objects import config_map, deployment
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -11,7 +11,7 @@ from playground.apiserver import PlaygroundApiServer
 from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import find_resource_type
 from playground.apiserver.tables import human_duration, table_of
-from tests.playground.apiserver.objects import deployment, hpa, pod
+from tests.objects import deployment, hpa, pod
 
 NOW = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 CREATED = "2026-01-01T11:00:00Z"

@@ -11,7 +11,7 @@ from kube.api.client import KubeClient
 from kube.api.status import StatusError
 from kube.cache.store import Store
 from playground.apiserver import PlaygroundApiServer
-from tests.playground.apiserver.objects import config_map
+from tests.objects import config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
