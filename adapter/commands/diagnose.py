@@ -310,7 +310,7 @@ class _Session:
 
 
 class _NoObjects:
-    """An ObjectSource for runs without an API server."""
+    """The ObjectNames of runs without an API server."""
 
     async def names(self, info: ResourceInfo, namespace: str, selector: LabelSelector) -> list[str]:
         """Raise an error that names the missing option."""

@@ -15,7 +15,7 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource
 from adapter.content.values import CUSTOM_GROUP, MetricValue, ObjectReference
 from adapter.metrics.forecasts import ForecastValues
-from adapter.metrics.objects import ObjectNames
+from adapter.metrics.objects import PODS, ObjectNames
 from adapter.metrics.requests import ALL_OBJECTS, CustomMetricRequest
 from adapter.planning.metric_queries import ObjectsQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries, by_name
@@ -26,8 +26,6 @@ from adapter.rules.naming import NAMESPACES
 from kube.api.client import KubeError
 from kube.api.mapping import GroupResource, NoMatchError, ResourceInfo, ResourceLookup
 from kube.api.status import StatusError, not_found, service_unavailable
-
-_PODS = GroupResource("", "pods")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class CustomMetrics:
         assert self.forecasts is not None, "the caller has them"
         of, of_pods = request.name, request.name == ALL_OBJECTS
         if of_pods:
-            if query.source.info.resource != _PODS:
+            if query.source.info.resource != PODS.group_resource:
                 return values
             of = str(request.selector)
         if not request.metric_selector.empty:

@@ -58,7 +58,7 @@ class ObjectNames(Protocol):
         """Return the sorted names of the objects that a selector matches; `namespace` is "" for cluster-scoped ones."""
 
 
-class ObjectSource(Protocol):
+class ObjectFinder(Protocol):
     """Finds objects; see ListedObjects.objects."""
 
     async def objects(
@@ -152,7 +152,7 @@ class _Followed:
 
 
 class WatchedObjects:
-    """The objects of any kind: an ObjectSource that keeps requested kinds in memory."""
+    """The objects of any kind: an ObjectFinder that keeps requested kinds in memory."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from adapter.catalog.inventory import CustomMetricInfo, CustomSource
 from adapter.content.values import RESOURCE_GROUP, ObjectUsage, Usage
 from adapter.gotemplate import Template
-from adapter.metrics.objects import PODS, ObjectMetadata, ObjectSource
+from adapter.metrics.objects import PODS, ObjectFinder, ObjectMetadata
 from adapter.planning.metric_queries import ObjectsQuery, QueryError
 from adapter.planning.rule_queries import RuleQueries
 from adapter.planning.vectors import ObjectSamples, as_sequence
@@ -45,7 +45,7 @@ class ResourceMetrics:
         self,
         rules: ResourceRules | None,
         queries: RuleQueries,
-        objects: ObjectSource,
+        objects: ObjectFinder,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
