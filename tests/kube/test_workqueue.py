@@ -151,8 +151,8 @@ async def test_close_ends_every_get(queue: WorkQueue[str]) -> None:
     waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.close()
-    queue.add(A)
     assert [await task for task in waiting] == [None, None]
+    queue.add(A)
     assert await queue.get() is None
 
 
