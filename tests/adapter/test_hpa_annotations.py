@@ -13,6 +13,8 @@ from adapter.commands.rule_object_flags import RuleObjectOptions
 from adapter.rules.objects import Tenancy
 from tests.adapter.rule_objects_env import CUSTOM, EXTERNAL, Cluster, rule_objects_cluster
 from tests.eventually import eventually
+from tests.objects import hpa
+from tests.replay.builders import external_metric
 
 HPAS = "/apis/{}/namespaces/{}/horizontalpodautoscalers"
 KUBERNETES, OWN = "autoscaling/v2", "milliscale.io/v1"
@@ -35,22 +37,13 @@ async def create_hpa(
     api: str = KUBERNETES,
 ) -> None:
     """Create an HPA."""
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-    cluster.server.create(
-        {
-            "apiVersion": api,
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": name, "namespace": "shop", "annotations": dict(annotations)},
-            "spec": {"scaleTargetRef": target, "maxReplicas": 3, "metrics": list(metrics)},
-        }
-    )
+    cluster.server.create(hpa(name, *metrics, target=name, namespace="shop", api=api, annotations=annotations))
 
 
 def external(name: str, **labels: str) -> dict[str, Any]:
     """Return an external metric of an HPA."""
-    selector = {"matchLabels": {key.replace("_", "-"): value for key, value in labels.items()}}
-    metric = {"name": name, "selector": selector}
-    return {"type": "External", "external": {"metric": metric, "target": {"type": "Value", "value": "1"}}}
+    selector = {key.replace("_", "-"): value for key, value in labels.items()}
+    return external_metric(name, selector, value="1")
 
 
 async def has_value(cluster: Cluster, path: str, *expected: str) -> None:

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from autoscaler.core.config import Config
-from autoscaler.core.model import KIND, KUBERNETES, HPAApi
+from autoscaler.core.model import KUBERNETES, HPAApi
 from autoscaler.loop.controller import Controller
 from autoscaler.loop.options import Options
 from autoscaler.loop.telemetry import Telemetry
@@ -26,6 +26,8 @@ from kube.values.selectors import LabelSelector
 from playground.apiserver import PlaygroundApiServer
 from playground.certs import CertificateAuthority
 from tests.eventually import eventually, until
+from tests.objects import deployment, hpa
+from tests.replay.builders import pods_metric
 from tests.web_servers import served, server_tls
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
@@ -108,20 +110,10 @@ class Cluster:
         self, name: str, *, replicas: int, selects: str | None = None, namespace: str = "default"
     ) -> None:
         """A Deployment, and its pods, all Ready; or one without any that selects those of another Deployment."""
-        labels = {"app": selects or name}
-        self.server.create(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {
-                    "replicas": replicas,
-                    "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
-                },
-                "status": {"replicas": replicas},
-            }
-        )
+        made = deployment(name, namespace=namespace, replicas=replicas)
+        if selects is not None:
+            made["spec"] = deployment(selects, replicas=replicas)["spec"]
+        self.server.create({**made, "status": {"replicas": replicas}})
         if selects is None:
             self._add_pods(name, range(replicas), namespace)
 
@@ -138,20 +130,11 @@ class Cluster:
         metric_name: str = METRIC,
     ) -> None:
         """An HPA on the Pods metric."""
-        metric = {"metric": {"name": metric_name}, "target": {"type": "AverageValue", "averageValue": goal}}
-        self.server.create(
-            {
-                "apiVersion": api.api_version,
-                "kind": KIND,
-                "metadata": {"name": name, "namespace": namespace, "labels": {"kept": "yes"}},
-                "spec": {
-                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target or name},
-                    "minReplicas": least,
-                    "maxReplicas": most,
-                    "metrics": [{"type": "Pods", "pods": metric}],
-                },
-            }
-        )
+        metric = pods_metric(metric_name, goal)
+        spec: dict[str, Any] = {"minReplicas": least, "maxReplicas": most}
+        made = hpa(name, metric, target=target or name, namespace=namespace, api=api.api_version, **spec)
+        made["metadata"]["labels"] = {"kept": "yes"}
+        self.server.create(made)
 
     def replicas(self, name: str, *, namespace: str = "default") -> int:
         """The replicas in the Deployment's spec."""

@@ -16,6 +16,7 @@ from playground.cluster import Cluster, start_cluster
 from playground.install import apply
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
+from tests import objects
 from tests.browser.tabs import Tab, open_tab
 from tests.eventually import eventually
 
@@ -48,19 +49,6 @@ class Site:
         await self.client.patch(path, {"spec": {"maxReplicas": replicas}})
 
 
-def hpa(namespace: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "minReplicas": 1,
-            "maxReplicas": 10,
-        },
-    }
-
-
 def role_binding(user: str, namespace: str) -> list[dict[str, Any]]:
     """Rights to read the HPAs of a namespace, as the example in docs/page.md."""
     group = "rbac.authorization.k8s.io"
@@ -88,8 +76,7 @@ async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> As
     folder: Path = tmp_path_factory.mktemp("site")
     async with start_cluster(folder / "cluster") as cluster, await cluster.client() as client:
         for namespace, name in HPAS.items():
-            await apply(client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
-            await apply(client, [hpa(namespace, name)])
+            await apply(client, [objects.namespace(namespace), objects.hpa(name, namespace=namespace)])
         await apply(client, role_binding("alice", "shop"))
         port = free_port()
         command = [

@@ -35,6 +35,8 @@ from tests.chaos.measured import MeasuredProcess
 from tests.chaos.proxy import FaultProxy
 from tests.eventually import eventually
 from tests.manifests.rendering import definitions, render_with
+from tests.objects import hpa
+from tests.replay.builders import external_metric, object_metric, pods_metric
 
 REPLICAS = 4
 """The number of replicas that the constant metrics need."""
@@ -76,36 +78,15 @@ AUTOSCALER_FLAGS = (
 )
 
 
-def _hpa(name: str, source: Object) -> Object:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "minReplicas": 1,
-            "maxReplicas": 8,
-            "metrics": [source],
-        },
-    }
-
-
-_TARGET = {"type": "AverageValue", "averageValue": f"{_GOAL:.0f}"}
-HPAS = (
-    _hpa("router", {"type": "Pods", "pods": {"metric": {"name": "packets_per_second"}, "target": _TARGET}}),
-    _hpa(
-        "shop",
-        {
-            "type": "Object",
-            "object": {
-                "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "shop"},
-                "metric": {"name": "requests_per_second"},
-                "target": _TARGET,
-            },
-        },
-    ),
-    _hpa("worker", {"type": "External", "external": {"metric": {"name": "queue_depth"}, "target": _TARGET}}),
-)
+_AVERAGE = f"{_GOAL:.0f}"
+HPAS = [
+    hpa(name, metric, target=name, namespace=NAMESPACE, maxReplicas=8)
+    for name, metric in (
+        ("router", pods_metric("packets_per_second", _AVERAGE)),
+        ("shop", object_metric("requests_per_second", service="shop", averageValue=_AVERAGE)),
+        ("worker", external_metric("queue_depth", averageValue=_AVERAGE)),
+    )
+]
 
 
 class ConstantLoad(Load):

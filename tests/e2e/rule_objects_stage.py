@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -23,6 +23,7 @@ from playground.install import Manifests, Object, apply, read_objects, write_acc
 from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Target
+from tests import objects
 from tests.e2e.controllers import ROOT, controller_manager, started
 from tests.e2e.installation import arguments
 from tests.eventually import eventually
@@ -78,49 +79,12 @@ def _path(api_version: str, resource: str, namespace: str, name: str) -> str:
     return f"/apis/{api_version}/namespaces/{namespace}/{resource}/{name}"
 
 
-def deployment(namespace: str, name: str) -> Object:
-    """Return a Deployment of one replica."""
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "nothing"}]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-    }
-
-
 def hpa(namespace: str, name: str, *metrics: Object, annotations: Mapping[str, str] | None = None) -> Object:
     """Return an HPA of a Deployment with the same name, which scales up and down at once."""
     policies = [{"type": "Percent", "value": 1000, "periodSeconds": 1}]
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "minReplicas": 1,
-            "maxReplicas": 10,
-            "metrics": list(metrics),
-            "behavior": {"scaleUp": {"policies": policies}, "scaleDown": {"stabilizationWindowSeconds": 0}},
-        },
-    }
-
-
-def external(metric: str, average: str, labels: Mapping[str, str] | None = None) -> Object:
-    """Return an external metric of an HPA."""
-    identifier: Object = {"name": metric}
-    if labels:
-        identifier["selector"] = {"matchLabels": dict(labels)}
-    return {
-        "type": "External",
-        "external": {"metric": identifier, "target": {"type": "AverageValue", "averageValue": average}},
-    }
-
-
-def namespace(name: str) -> Object:
-    """Return a Namespace."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    behavior = {"scaleUp": {"policies": policies}, "scaleDown": {"stabilizationWindowSeconds": 0}}
+    spec: dict[str, Any] = {"maxReplicas": 10, "behavior": behavior}
+    return objects.hpa(name, *metrics, target=name, namespace=namespace, annotations=annotations, **spec)
 
 
 @asynccontextmanager
@@ -128,8 +92,8 @@ async def stage(folder: Path, *components: str, samples: str | None = None) -> A
     """Run everything, with the adapter of the manifests' base and these components; Prometheus begins with samples."""
     gauges, port = Gauges(), free_port()
     (folder / "overlay").mkdir()
-    objects = await asyncio.to_thread(render_with, folder / "overlay", *components)
-    manifests, kubeconfig = Manifests(list(objects.values())), folder / "adapter.kubeconfig"
+    rendered = await asyncio.to_thread(render_with, folder / "overlay", *components)
+    manifests, kubeconfig = Manifests(list(rendered.values())), folder / "adapter.kubeconfig"
     rules = folder / "rules.yaml"
     rules.write_text("externalRules: [{name: of_the_file, query: vector(7)}]\n")
     async with (
@@ -145,7 +109,7 @@ async def stage(folder: Path, *components: str, samples: str | None = None) -> A
         account = manifests.account("adapter")
         await write_account_kubeconfig(client, kubeconfig, admin=cluster.kubeconfig, account=account)
         command = [
-            *(sys.executable, "-m", "adapter", "serve", *arguments(objects["Deployment", account.name])),
+            *(sys.executable, "-m", "adapter", "serve", *arguments(rendered["Deployment", account.name])),
             *(f"--config={rules}", f"--prometheus-url={prometheus.url}"),
             *(f"--{use}-kubeconfig={kubeconfig}" for use in ("lister", "authentication", "authorization")),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),

@@ -10,8 +10,10 @@ import pytest
 from playground.install import apply
 from playground.prometheus import Series, openmetrics
 from tests.e2e.controllers import needs_controller_manager
-from tests.e2e.rule_objects_stage import deployment, external, hpa, namespace, stage
+from tests.e2e.rule_objects_stage import hpa, stage
 from tests.eventually import eventually
+from tests.objects import deployment, namespace
+from tests.replay.builders import external_metric
 
 pytestmark = [*needs_controller_manager, pytest.mark.xdist_group("controller_manager_rules")]
 
@@ -48,7 +50,8 @@ async def test_deployment_is_scaled_before_the_load_rises(tmp_path: Path) -> Non
         running.gauges.values['orders{namespace="ahead",app="web"}'] = LOW
         objects = [namespace("ahead"), rule]
         for name, metric in (("plain", "orders"), ("ahead", "orders-expected")):
-            objects += [deployment("ahead", name), hpa("ahead", name, external(metric, "100"))]
+            scaled = deployment(name, namespace="ahead", replicas=1)
+            objects += [scaled, hpa("ahead", name, external_metric(metric, averageValue="100"))]
         await apply(running.client, objects)
 
         async def replicas(name: str) -> int:

@@ -14,8 +14,10 @@ from kube.api.status import StatusError
 from playground.install import Object, apply
 from tests.docs.example_cluster import has_result
 from tests.e2e.controllers import needs_controller_manager
-from tests.e2e.rule_objects_stage import EXTERNAL, Stage, deployment, external, hpa, namespace, stage
+from tests.e2e.rule_objects_stage import EXTERNAL, Stage, hpa, stage
 from tests.eventually import eventually
+from tests.objects import deployment, namespace
+from tests.replay.builders import external_metric
 
 pytestmark = [
     *needs_controller_manager,
@@ -46,9 +48,9 @@ async def test_query_in_an_annotation_scales(running: Stage) -> None:
     queue = 'jobs{namespace="annotated"}'
     running.gauges.values[queue] = 25
     query = {"metric-config.external.waiting.prometheus/query": f"sum({queue})"}
-    source = external("waiting", "10", {"type": "prometheus"})
+    source = external_metric("waiting", {"type": "prometheus"}, averageValue="10")
     scaler = hpa("annotated", "web", source, annotations=query)
-    await apply(running.client, [namespace("annotated"), deployment("annotated", "web"), scaler])
+    await apply(running.client, [namespace("annotated"), deployment("web", namespace="annotated", replicas=1), scaler])
     await running.scales("annotated", "web", 3)
     running.gauges.values[queue] = 61
     await running.scales("annotated", "web", 7)
@@ -78,9 +80,9 @@ async def test_hpas_with_queries_of_one_name_get_their_own_values(running: Stage
         running.gauges.values[f'load{{namespace="legacy",app="{name}"}}'] = value
         query = f'sum(load{{app="{name}"}})'
         annotations = {f"metric-config.external.prometheus-query.prometheus/{name}-load": query}
-        source = external("prometheus-query", "10", {"query-name": f"{name}-load"})
+        source = external_metric("prometheus-query", {"query-name": f"{name}-load"}, averageValue="10")
         scaler = hpa("legacy", name, source, annotations=annotations)
-        await apply(running.client, [deployment("legacy", name), scaler])
+        await apply(running.client, [deployment(name, namespace="legacy", replicas=1), scaler])
     await running.scales("legacy", "web", 2)
     await running.scales("legacy", "worker", 4)
 
@@ -99,7 +101,7 @@ async def test_object_metric_per_replica_scales_as_an_average(running: Stage) ->
             "target": {"type": "Value", "value": "10"},
         }
         scaler = hpa("objects", name, {"type": "Object", "object": source}, annotations=annotations)
-        await apply(running.client, [deployment("objects", name), scaler])
+        await apply(running.client, [deployment(name, namespace="objects", replicas=1), scaler])
     await running.scales("objects", "web", 3)
     await running.scales("objects", "worker", 6)
     running.gauges.values['load{namespace="objects",app="worker"}'] = 20
@@ -111,7 +113,8 @@ async def test_queries_read_nothing_of_other_namespaces(running: Stage) -> None:
     await eventually(lambda: has_result(running.prometheus_url, "secret"))
     queries = {"read": 'sum(secret) or sum(secret{namespace="victim"})', "constant": "vector(1)"}
     annotations = {f"metric-config.external.{name}.prometheus/query": query for name, query in queries.items()}
-    scaler = hpa("thief", "web", *(external(name, "1") for name in queries), annotations=annotations)
+    sources = (external_metric(name, averageValue="1") for name in queries)
+    scaler = hpa("thief", "web", *sources, annotations=annotations)
     rules = [metric_rule("thief", f"{name}-rule", query=query) for name, query in queries.items()]
     await apply(running.client, [namespace("thief"), scaler, *rules])
     for suffix in ("", "-rule"):
@@ -132,8 +135,8 @@ async def test_metric_rule_scales(running: Stage) -> None:
     queue = 'queue{namespace="ruled"}'
     running.gauges.values[queue] = 44
     rule = metric_rule("ruled", "queue-length", query=f"sum({queue})")
-    scaler = hpa("ruled", "web", external("queue-length", "20"))
-    await apply(running.client, [namespace("ruled"), deployment("ruled", "web"), rule, scaler])
+    scaler = hpa("ruled", "web", external_metric("queue-length", averageValue="20"))
+    await apply(running.client, [namespace("ruled"), deployment("web", namespace="ruled", replicas=1), rule, scaler])
     await running.scales("ruled", "web", 3)
     running.gauges.values[queue] = 100
     await running.scales("ruled", "web", 5)
@@ -158,9 +161,9 @@ async def test_schedule_scales(running: Stage) -> None:
 
     seconds, hour = datetime.timedelta(seconds=4), datetime.timedelta(hours=1)
     start = datetime.datetime.now(datetime.UTC) + seconds
-    scaler = hpa("scheduled", "web", external("campaign", "1"))
-    objects = [namespace("scheduled"), deployment("scheduled", "web"), campaign(start=start, end=start + hour), scaler]
-    await apply(running.client, objects)
+    scaler = hpa("scheduled", "web", external_metric("campaign", averageValue="1"))
+    target = deployment("web", namespace="scheduled", replicas=1)
+    await apply(running.client, [namespace("scheduled"), target, campaign(start=start, end=start + hour), scaler])
     await running.scales("scheduled", "web", 4)
     end = datetime.datetime.now(datetime.UTC) + seconds
     await apply(running.client, [campaign(start=start, end=end)])

@@ -27,11 +27,12 @@ from playground.ports import free_port
 from tests.autoscaler.process import Autoscaler
 from tests.e2e.installation import APPLICATIONS, Installation, autoscalers, installation, start_adapter
 from tests.e2e.rights import GradualRights, Request, is_allowed, needed_for, rights_of, summary, without
-from tests.e2e.rule_objects_stage import external, hpa
 from tests.e2e.tools import fetch
 from tests.eventually import eventually
 from tests.helm_engine import render, require_helm
 from tests.manifests.rendering import Objects, render_with
+from tests.objects import hpa
+from tests.replay.builders import external_metric
 from tools import render_chart
 
 pytestmark = [
@@ -253,7 +254,7 @@ INVALID = {
     "hpa-annotations": (
         "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers",
         {"annotations": {"metric-config.external.rps.prometheus/prometheus-server": "TEXT"}},
-        {"spec": hpa("shop", "invalid", external("rps", "1"))["spec"]},
+        {"spec": hpa("invalid", external_metric("rps", averageValue="1"))["spec"]},
     ),
 }
 """Objects with an invalid rule: path of the collection, metadata, and the rest."""

@@ -24,6 +24,7 @@ from playground.ports import LOOPBACK, free_port
 from playground.processes import ChildProcess
 from playground.prometheus import PrometheusServer, Series, openmetrics
 from tests.e2e.controllers import controller_manager, needs_controller_manager, started
+from tests.e2e.installation import RUNNING
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.e2e
@@ -267,13 +268,6 @@ HPA = {
             for name in ("cpu", "memory")
         ],
     },
-}
-
-
-RUNNING = {
-    "phase": "Running",
-    "startTime": "2020-01-01T00:00:00Z",
-    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:01:00Z"}],
 }
 
 

@@ -16,6 +16,8 @@ from playground.ports import free_port
 from tests.e2e.controllers import ROOT, autoscaler, controller_manager, needs_controller_manager, started
 from tests.e2e.scripted_metrics import METRIC, Load, ScriptedMetrics, scripted_metrics
 from tests.eventually import eventually
+from tests.objects import deployment, hpa
+from tests.replay.builders import external_metric
 
 pytestmark = needs_controller_manager
 
@@ -35,22 +37,9 @@ class Stage:
 
     async def create(self, name: str, behavior: dict[str, Any] | None = None) -> None:
         """Create a Deployment, and an HPA with one replica per 10 units of load."""
-        labels = {"app": name}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-        await self.client.post(
-            DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-        )
-        metric = {"name": METRIC, "selector": {"matchLabels": labels}}
-        target = {"type": "AverageValue", "averageValue": "10"}
-        hpa = {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "maxReplicas": 10,
-            "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
-            "behavior": behavior,
-        }
-        kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-        await self.client.post(HPAS, {**kind, "metadata": {"name": name}, "spec": hpa})
+        await self.client.post(DEPLOYMENTS, deployment(name))
+        metric = external_metric(METRIC, {"app": name}, averageValue="10")
+        await self.client.post(HPAS, hpa(name, metric, target=name, maxReplicas=10, behavior=behavior))
 
     def load(self, name: str, total: int) -> None:
         self._metrics.loads[name] = Load(total * 1000)

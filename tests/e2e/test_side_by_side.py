@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autoscaler.commands.migrate import move
-from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE, HPAApi
+from autoscaler.core.model import KUBERNETES, MILLISCALE, HPAApi
 from kube.api.client import KubeClient
 from kube.cache.store import Store
 from playground.cluster import start_cluster
@@ -25,6 +25,7 @@ from playground.tasks import background
 from tests.e2e.controllers import ROOT, autoscaler, controller_manager, needs_controller_manager, started
 from tests.e2e.scripted_metrics import METRIC, Load, ScriptedMetrics, scripted_metrics
 from tests.eventually import eventually
+from tests.objects import deployment, hpa
 
 CUSTOM, EXTERNAL, RESOURCE = "custom.metrics.k8s.io", "external.metrics.k8s.io", "metrics.k8s.io"
 SOON = 40.0
@@ -166,35 +167,20 @@ class Target:
 
     async def create(self, scenario: Scenario) -> None:
         """Create the Deployment and its HPA."""
-        labels = {"app": self.name}
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100"}}}
-        deployment = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": self.name},
-            "spec": {
-                "replicas": scenario.start,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-            },
-        }
-        await self._client.post("/apis/apps/v1/namespaces/default/deployments", deployment)
+        made = deployment(self.name, replicas=scenario.start, requests={"cpu": "100"})
+        await self._client.post("/apis/apps/v1/namespaces/default/deployments", made)
 
         async def rolled_out() -> bool:
             status = (await self._client.get(self.objects[0])).get("status") or {}
             return bool(status.get("readyReplicas") == scenario.start)
 
         await eventually(rolled_out, within=SOON)
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name}
-        spec = {"scaleTargetRef": target, "minReplicas": scenario.least, "maxReplicas": scenario.most}
         metrics = json.loads(json.dumps(scenario.metrics).replace('"APP"', f'"{self.name}"'))
-        hpa = {
-            "apiVersion": self._api.api_version,
-            "kind": KIND,
-            "metadata": {"name": self.name},
-            "spec": {**spec, "metrics": metrics, **({"behavior": scenario.behavior} if scenario.behavior else {})},
-        }
-        await self._client.post(self._api.path("default"), hpa)
+        spec: dict[str, Any] = {"minReplicas": scenario.least, "maxReplicas": scenario.most}
+        if scenario.behavior:
+            spec["behavior"] = scenario.behavior
+        api = self._api.api_version
+        await self._client.post(self._api.path("default"), hpa(self.name, *metrics, target=self.name, api=api, **spec))
 
     async def scale(self, replicas: int) -> None:
         """Set the replicas, as `kubectl scale` does."""

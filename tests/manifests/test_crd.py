@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.model import KIND, KUBERNETES, MILLISCALE
+from autoscaler.core.model import KUBERNETES, MILLISCALE
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from kube.api.client import KubeClient
@@ -18,6 +18,7 @@ from kube.api.status import StatusError
 from playground.binaries import find_async
 from playground.cluster import Cluster, start_cluster
 from playground.install import apply, read_objects
+from tests import objects
 from tests.conformance.runner import RECORDED
 from tests.eventually import eventually
 
@@ -59,13 +60,7 @@ async def admin(cluster: Cluster) -> AsyncIterator[KubeClient]:
 
 
 def hpa(name: str = "web", **spec: Any) -> dict[str, Any]:
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    return {
-        "apiVersion": MILLISCALE.api_version,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"scaleTargetRef": target, "maxReplicas": 5, **spec},
-    }
+    return objects.hpa(name, api=MILLISCALE.api_version, **spec)
 
 
 async def refusal(client: KubeClient, obj: dict[str, Any]) -> str | None:

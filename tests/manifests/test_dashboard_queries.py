@@ -28,6 +28,8 @@ from playground.tasks import background
 from tests.eventually import eventually
 from tests.manifests.test_alerts import groups_of, records_of
 from tests.manifests.test_dashboards import PROCESSES, ROOT, Object, load, panels
+from tests.objects import deployment, hpa
+from tests.replay.builders import external_metric
 
 pytestmark = [
     pytest.mark.e2e,
@@ -105,34 +107,17 @@ class Grafana:
 # Situations that the demo does not have: an HPA without its metric, one at its maximum, one in shadow mode.
 
 
-def deployment(name: str) -> Object:
-    labels = {"app": name}
-    container = {"name": name, "image": f"playground/{name}"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    metadata = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
-
-
-def hpa(name: str, metric: str, **annotations: str) -> Object:
-    external = {"metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "1m"}}
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-    metrics = [{"type": "External", "external": external}]
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
-        "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2, "metrics": metrics},
-    }
+def situation(name: str, metric: str, **annotations: str) -> list[Object]:
+    """Return a Deployment and its HPA."""
+    source = external_metric(metric, averageValue="1m")
+    scaler = hpa(name, source, target=name, namespace=NAMESPACE, annotations=annotations, maxReplicas=2)
+    return [deployment(name, namespace=NAMESPACE, replicas=1), scaler]
 
 
 SITUATIONS = [
-    deployment("no-metric"),
-    hpa("no-metric", "unheard_of"),
-    deployment("at-maximum"),
-    hpa("at-maximum", "queue_depth"),
-    deployment("in-shadow"),
-    hpa("in-shadow", "queue_depth", **{"milliscale.io/mode": "shadow"}),
+    *situation("no-metric", "unheard_of"),
+    *situation("at-maximum", "queue_depth"),
+    *situation("in-shadow", "queue_depth", **{"milliscale.io/mode": "shadow"}),
 ]
 
 

@@ -28,6 +28,8 @@ from tests.autoscaler.ui.pages import Document
 from tests.e2e.bundle.conftest import TIMING
 from tests.e2e.tools import fetch, kubectl
 from tests.eventually import eventually
+from tests.objects import hpa
+from tests.replay.builders import pods_metric
 from tools.reference.metrics import adapter_metrics, autoscaler_metrics, exposed_name, health_metrics, label_names
 
 pytestmark = [
@@ -169,25 +171,8 @@ async def test_what_if_has_the_replicas_of_the_command(bundle: Bundle, name: str
 
 
 async def test_hpa_without_target_does_not_affect_others(bundle: Bundle, scoreboard: Scoreboard) -> None:
-    hpa = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "lost", "namespace": NAMESPACE},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nowhere"},
-            "maxReplicas": 3,
-            "metrics": [
-                {
-                    "type": "Pods",
-                    "pods": {
-                        "metric": {"name": "packets_per_second"},
-                        "target": {"type": "AverageValue", "averageValue": "1"},
-                    },
-                }
-            ],
-        },
-    }
-    await bundle.client.post(HPAS_PATH, hpa)
+    lost = hpa("lost", pods_metric("packets_per_second", "1"), target="nowhere", namespace=NAMESPACE)
+    await bundle.client.post(HPAS_PATH, lost)
     try:
 
         async def target_not_found() -> bool:

@@ -12,6 +12,7 @@ from playground.apiserver.encoding import Form
 from playground.apiserver.resource_types import find_resource_type
 from playground.apiserver.tables import human_duration, table_of
 from tests.objects import deployment, hpa, pod
+from tests.replay.builders import cpu_metric, external_metric, object_metric, pods_metric
 
 NOW = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 CREATED = "2026-01-01T11:00:00Z"
@@ -36,23 +37,7 @@ def cells(group: str, version: str, plural: str, obj: dict[str, Any]) -> dict[st
     return dict(zip(columns, table["rows"][0]["cells"], strict=True))
 
 
-def pods_metric(name: str, goal: str) -> dict[str, Any]:
-    return {
-        "type": "Pods",
-        "pods": {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": goal}},
-    }
-
-
-def object_metric(goal: str, field: str) -> dict[str, Any]:
-    described = {"kind": "Service", "name": "shop"}
-    return {
-        "type": "Object",
-        "object": {"metric": {"name": "m"}, "describedObject": described, "target": {field: goal}},
-    }
-
-
-EXTERNAL = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"averageValue": "5"}}}
-CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+EXTERNAL, CPU = external_metric("q", averageValue="5"), cpu_metric()
 
 
 @pytest.mark.parametrize(
@@ -60,8 +45,8 @@ CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utili
     [
         ([pods_metric("pps", "10")], None, "<unknown>/10"),
         ([pods_metric("pps", "10")], [{"type": "Pods", "pods": {"current": {"averageValue": "12500m"}}}], "12500m/10"),
-        ([object_metric("100", "value")], [{"type": "Object", "object": {"current": {"value": "80"}}}], "80/100"),
-        ([object_metric("9", "averageValue")], [], "<unknown>/9 (avg)"),
+        ([object_metric(value="100")], [{"type": "Object", "object": {"current": {"value": "80"}}}], "80/100"),
+        ([object_metric(averageValue="9")], [], "<unknown>/9 (avg)"),
         ([EXTERNAL], [{"type": "External", "external": {"current": {"averageValue": "7"}}}], "7/5 (avg)"),
         ([CPU], [{"type": "Resource", "resource": {"current": {"averageUtilization": 70}}}], "cpu: 70%/50%"),
         ([EXTERNAL, CPU], [{"type": ""}], "<unknown>/5 (avg), cpu: <unknown>/50%"),
