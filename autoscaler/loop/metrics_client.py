@@ -35,9 +35,9 @@ from autoscaler.core.quantities import milli_value
 from autoscaler.loop.client_messages import generic_message
 from autoscaler.loop.metrics_query_coalescer import MetricsQuery, MetricsQueryCoalescer
 from autoscaler.loop.pod_owners import PodIndex
-from autoscaler.objects.decoding import convert, time_ms
+from autoscaler.objects.decoding import time_ms
 from autoscaler.settings import DEFAULTS, CoalescingSettings
-from kube.aio.fairness import for_all_namespaces
+from kube.aio.fairness import FairSemaphore, current_namespace, for_all_namespaces
 from kube.aio.tasks import SingleFlight
 from kube.api.client import KubeError
 from kube.api.mapping import NoMatchError, RestMapper
@@ -57,6 +57,8 @@ _NOT_FOUND, _UNAVAILABLE = 404, 503
 _UNEXPECTED = "the response is not of the expected form"
 
 _ALL_PODS = LabelSelector()
+# Longer responses are read in a thread: 10,000 values take a twentieth of a second, and an HPA can have 100 metrics.
+_SHORT_BYTES = 64 * 1024
 
 _T = TypeVar("_T")
 
@@ -127,6 +129,7 @@ class MetricsClient:
     _version_until: float = field(default=float("-inf"), init=False)
     _version_flight: SingleFlight[str, str] = field(default_factory=SingleFlight, init=False)
     _may_be_away: bool = field(default=False, init=False)
+    _reading: FairSemaphore = field(default_factory=lambda: FairSemaphore(1), init=False)
 
     def __post_init__(self) -> None:
         self._coalescer = MetricsQueryCoalescer(self.pods, settings=self.coalescing, clock=self.clock)
@@ -137,8 +140,7 @@ class MetricsClient:
         async def fetch(pods: LabelSelector) -> MetricResponse:
             with _errors(f"pods.{_RESOURCE}"):
                 path = f"/apis/{_RESOURCE}/v1beta1/namespaces/{_segment(namespace)}/pods"
-                items = await _get_items(self.resource, path, _PodMetrics, labelSelector=pods)
-                return ResourceResponse(dict(map(_pod_usage, items)))
+                return await self._get(self.resource, path, _usage_of_pods, labelSelector=pods)
 
         return await self._fetch(MetricsQuery(namespace, _RESOURCE), fetch, pods=selector)
 
@@ -150,8 +152,8 @@ class MetricsClient:
         async def fetch(selector: LabelSelector) -> MetricResponse:
             with _errors(f"pods.{_CUSTOM}", "*"):
                 path = f"{await self._custom_api()}/namespaces/{_segment(namespace)}/pods/%2A/{_segment(metric)}"
-                items = await self._custom_items(path, labelSelector=selector, metricLabelSelector=metric_selector)
-                return PodsResponse(dict(map(_sample, items)))
+                selectors = {"labelSelector": selector, "metricLabelSelector": metric_selector}
+                return await self._get_custom(path, _samples_of_pods, **selectors)
 
         query = MetricsQuery(namespace, f"{_CUSTOM}/pods/{metric}", str(metric_selector))
         return await self._fetch(query, fetch, pods=pods)
@@ -180,11 +182,10 @@ class MetricsClient:
                     resource, name = await self._resource_of(group, described.kind), described.name
                     path += f"/{_segment(resource)}/{_segment(name)}/{_segment(metric)}"
             with _errors(f"{resource}.{_CUSTOM}", name):
-                items = await self._custom_items(path, metricLabelSelector=metric_selector)
-                response = _values(items)
-                if len(items) != 1:
+                response = await self._get_custom(path, _values, metricLabelSelector=metric_selector)
+                if (count := len(response.values)) != 1:
                     raise MetricError(
-                        f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
+                        f"the custom metrics API server returned {count} results when we asked for exactly one"
                     )
                 return response
 
@@ -198,7 +199,7 @@ class MetricsClient:
         async def fetch(_: LabelSelector) -> MetricResponse:
             with _errors(f"{metric}.{_EXTERNAL}"):
                 path = f"/apis/{_EXTERNAL}/v1beta1/namespaces/{_segment(namespace)}/{_segment(metric)}"
-                return _values(await _get_items(self.external, path, _MetricValue, labelSelector=metric_selector))
+                return await self._get(self.external, path, _values, labelSelector=metric_selector)
 
         return await self._fetch(MetricsQuery(namespace, f"{_EXTERNAL}/{metric}", str(metric_selector)), fetch)
 
@@ -233,9 +234,20 @@ class MetricsClient:
             self._version_until = self.clock() + self.version_seconds
         return f"/apis/{_CUSTOM}/{self._version}"
 
-    async def _custom_items(self, path: str, **selectors: LabelSelector) -> list[_MetricValue]:
+    async def _get(
+        self, client: ThrottledClient, path: str, read: Callable[[bytes], _T], **selectors: LabelSelector
+    ) -> _T:
+        """Return what `read` makes of a response; of a long one in a thread, one at a time, namespaces in turn."""
+        query: dict[str, str | int | bool] = {name: str(each) for name, each in selectors.items() if each.requirements}
+        content = await client.get_bytes(path, query)
+        if len(content) <= _SHORT_BYTES:
+            return read(content)
+        async with self._reading.slot(current_namespace()):
+            return await asyncio.to_thread(read, content)
+
+    async def _get_custom(self, path: str, read: Callable[[bytes], _T], **selectors: LabelSelector) -> _T:
         try:
-            return await _get_items(self.custom, path, _MetricValue, **selectors)
+            return await self._get(self.custom, path, read, **selectors)
         except StatusError as error:
             # Without a Status it is the API server's own, which cannot reach the metrics server.
             if error.code == _UNAVAILABLE and error.server_text is not None:
@@ -249,7 +261,7 @@ class MetricsClient:
         Upstream: custom_metrics.apiVersionsFromDiscovery, where a version whose server is down is missing.
         """
         try:
-            group = convert(await self.custom.get(f"/apis/{_CUSTOM}"), _ApiGroup, _UNEXPECTED)
+            group = _decoded(await self.custom.get_bytes(f"/apis/{_CUSTOM}"), _ApiGroup)
         except StatusError as error:
             if error.code == 404:
                 raise MetricError(f"no custom metrics API ({_CUSTOM}) registered") from error
@@ -296,13 +308,6 @@ def _errors(resource: str, name: str = "") -> Iterator[None]:
         raise MetricError(str(error)) from error
 
 
-async def _get_items(client: ThrottledClient, path: str, form: type[_T], **selectors: LabelSelector) -> list[_T]:
-    query: dict[str, str | int | bool] = {name: str(each) for name, each in selectors.items() if each.requirements}
-    response = await client.get(path, query)
-    form_of_list = _List[form]  # type: ignore[valid-type]  # a generic is made at run time
-    return convert(response, form_of_list, _UNEXPECTED).items or []
-
-
 def _segment(name: str) -> str:
     """Quote a name as one segment of a URL path. A name that would leave the path is an error, as in client-go."""
     problems = path_segment_errors(name)
@@ -314,12 +319,26 @@ def _segment(name: str) -> str:
 # --- responses -----------------------------------------------------------------------------------------------------
 
 
-def _values(items: list[_MetricValue]) -> ValuesResponse:
+def _decoded(content: bytes, form: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(content, type=form)
+    except msgspec.ValidationError as error:
+        raise MetricError(f"{_UNEXPECTED}: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MetricError(f"the response is not JSON: {error}") from error
+
+
+def _values(content: bytes) -> ValuesResponse:
+    items = _decoded(content, _List[_MetricValue]).items or []
     return ValuesResponse(
         values=tuple(_milli(item.value) for item in items),
         timestamp_ms=max(map(_timestamp_ms, {item.timestamp for item in items}), default=0),
         window_ms=max(map(_window_ms, items), default=0),
     )
+
+
+def _usage_of_pods(content: bytes) -> ResourceResponse:
+    return ResourceResponse(dict(map(_pod_usage, _decoded(content, _List[_PodMetrics]).items or [])))
 
 
 def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:
@@ -332,6 +351,10 @@ def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:
             for container in item.containers or ()
         ),
     )
+
+
+def _samples_of_pods(content: bytes) -> PodsResponse:
+    return PodsResponse(dict(map(_sample, _decoded(content, _List[_MetricValue]).items or [])))
 
 
 def _sample(item: _MetricValue) -> tuple[str, PodSample]:

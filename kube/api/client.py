@@ -241,11 +241,19 @@ class KubeClient:
         return _decode(await self._call(request, **options))
 
     async def get_bytes(
-        self, path: str, query: Query | None = None, *, accept: str = _JSON, max_bytes: int | None = None
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        accept: str = _JSON,
+        max_bytes: int | None = None,
+        is_list: bool = False,
+        **options: Unpack[_Options],
     ) -> bytes:
-        """GET a body without decoding it, of at most `max_bytes`; `kube.api.listing` reads lists with it."""
+        """GET a body without decoding it, of at most `max_bytes`; that of a list has one of the slots of lists."""
         request = _Request(method="GET", path=path, query=query, accept=accept)
-        return await self._call(request, max_bytes=max_bytes, large=self._large_lists)
+        large = self._large_lists if is_list else None
+        return await self._call(request, max_bytes=max_bytes, large=large, **options)
 
     async def post(self, path: str, body: Mapping[str, Any], **options: Unpack[_Options]) -> dict[str, Any]:
         """Create an object."""

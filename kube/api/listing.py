@@ -115,7 +115,8 @@ async def _page(
     most, max_bytes = client.settings.page_objects, client.settings.page_bytes
     while True:
         try:
-            content = await client.get_bytes(path, {**query, "limit": limit}, accept=accept, max_bytes=max_bytes)
+            page_query = {**query, "limit": limit}
+            content = await client.get_bytes(path, page_query, accept=accept, max_bytes=max_bytes, is_list=True)
             page = msgspec.json.decode(content, type=_Page)
         except ResponseTooLarge as error:
             failure, start = error, error.start

@@ -13,11 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kube.aio.fairness import FairSemaphore, FairSlots, current_namespace
 from kube.api.client import KubeClient, KubeError, Query
 from kube.api.status import StatusError
+
+T = TypeVar("T")
 
 _MIN_SECONDS = 1e-6  # of a timer: sums of floats leave a bucket a trifle short of a token
 
@@ -141,14 +143,20 @@ class ThrottledClient:
         self._bucket = bucket
         self._slots = slots
         self._writes_first = writes_first
-        self._get = partial(client.get, timeout=get_seconds)
+        self._get_seconds = get_seconds
         self._wait_to_read = partial(bucket.take, last=last)
         self._may_write = may_write
         self._on_error = on_error
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """As KubeClient.get."""
-        return await self._send(path, self._wait_to_read, partial(self._get, path, query))
+        get = partial(self._client.get, path, query, timeout=self._get_seconds)
+        return await self._send(path, self._wait_to_read, get)
+
+    async def get_bytes(self, path: str, query: Query | None = None) -> bytes:
+        """As KubeClient.get_bytes."""
+        get = partial(self._client.get_bytes, path, query, timeout=self._get_seconds)
+        return await self._send(path, self._wait_to_read, get)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
@@ -167,9 +175,7 @@ class ThrottledClient:
         if not self._may_write():
             raise NotLeaderError("this process does not hold the lease any more")
 
-    async def _send(
-        self, path: str, wait: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[dict[str, Any]]]
-    ) -> dict[str, Any]:
+    async def _send(self, path: str, wait: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[T]]) -> T:
         async with nullcontext() if self._slots is None else self._slots.slot(current_namespace()):
             await wait()
             try:

@@ -65,21 +65,25 @@ class Api:
             return {"groups": [{"name": "apps", "versions": [{"version": "v1"}]}]}
         if path == "/apis/apps/v1":
             return {"resources": [{"name": "deployments", "kind": "Deployment", "namespaced": True}]}
-        if path == SCALE:
-            self.scale_reads.append(now)
-            return {
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"replicas": self.replicas},
-                "status": {"replicas": self.replicas, "selector": "app=web"},
-            }
+        assert path == SCALE
+        self.scale_reads.append(now)
+        return {
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": self.replicas},
+            "status": {"replicas": self.replicas, "selector": "app=web"},
+        }
+
+    async def get_bytes(self, path: str, query: Any = None, **_: Any) -> bytes:
         assert path == DEPTH
+        now = asyncio.get_running_loop().time()
         self.metric_requests.append(now)
         value = self.load(now)
         if value == HANGS:
             await asyncio.Event().wait()
         if value is None:
             raise StatusError.from_body(503, b"{}")
-        return {"items": [{"value": str(value), "timestamp": time_text(round(1000 * (START + now - EPOCH)))}]}
+        item = {"value": str(value), "timestamp": time_text(round(1000 * (START + now - EPOCH)))}
+        return msgspec.json.encode({"items": [item]})
 
     async def put(self, path: str, body: Mapping[str, Any], query: Any = None, **_: Any) -> dict[str, Any]:
         if path == SCALE:

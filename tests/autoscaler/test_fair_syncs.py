@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from autoscaler.core.model import HPAKey
@@ -61,7 +62,10 @@ class ApiServer:
         self._seconds = {team.namespace: team.seconds for team in teams}
         self._in_flight = 0
 
-    async def get(self, path: str, *_: object, **__: object) -> dict[str, Any]:
+    async def get_bytes(self, path: str, *_: object, **__: object) -> bytes:
+        return msgspec.json.encode(await self._response(path))
+
+    async def _response(self, path: str) -> dict[str, Any]:
         self._in_flight += 1
         self.most = max(self.most, self._in_flight)
         if path.endswith("custom.metrics.k8s.io"):
@@ -166,5 +170,5 @@ async def test_clients_of_each_metrics_api_have_a_limit_that_grows_with_the_hpas
         for client in (clients.resource_metrics, clients.custom_metrics, clients.external_metrics):
             server.most = 0
             with for_namespace("shop"):
-                await asyncio.gather(*(client.get(path) for _ in range(5)))
+                await asyncio.gather(*(client.get_bytes(path) for _ in range(5)))
             assert server.most == 2 + hpas

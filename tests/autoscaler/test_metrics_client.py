@@ -1,9 +1,11 @@
 """Metric values: requests, good and bad responses."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from autoscaler.core.model import CrossVersionObjectReference
@@ -17,6 +19,7 @@ from autoscaler.core.observation import (
     ResourceResponse,
     ValuesResponse,
 )
+from autoscaler.loop import metrics_client
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.pod_owners import PodIndex
 from kube.api.client import KubeClient
@@ -166,10 +169,10 @@ class Hanging:
     def __init__(self) -> None:
         self.hangs: set[str] = set()
 
-    async def get(self, path: str, query: object = None) -> dict[str, Any]:
+    async def get_bytes(self, path: str, query: object = None) -> bytes:
         if path in self.hangs:
             await asyncio.Event().wait()
-        return group("v1beta2") if path == GROUP else listed(value_of("web-0", "3"))
+        return msgspec.json.encode(group("v1beta2") if path == GROUP else listed(value_of("web-0", "3")))
 
 
 @pytest.mark.looptime
@@ -392,6 +395,37 @@ async def test_queries_for_other_objects_and_metrics_are_not_coalesced(
     assert [each.values for each in responses if isinstance(each, ValuesResponse)] == [(1000 * n,) for n in range(1, 6)]
 
 
+# --- long responses ------------------------------------------------------------------------------------------------
+
+
+async def test_long_responses_are_read_in_threads_and_one_at_a_time(
+    api: ScriptedApi, metrics: MetricsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 values keep the event loop busy for a twentieth of a second, and an HPA can have 100 such metrics."""
+    steps: list[tuple[str, bool]] = []
+    read = metrics_client._samples_of_pods
+
+    def recorded(content: bytes) -> PodsResponse:
+        is_main = threading.current_thread() is threading.main_thread()
+        steps.append(("begin", is_main))
+        found = read(content)
+        steps.append(("end", is_main))
+        return found
+
+    monkeypatch.setattr(metrics_client, "_samples_of_pods", recorded)
+    counts = {"short": 10, "a": 1_000, "b": 1_000, "c": 1_000}
+    for name, count in counts.items():
+        values = [value_of(f"web-{number}", "1") for number in range(count)]
+        api.on("GET", PODS.replace("packets", name), listed(*values))
+    found = await asyncio.gather(
+        *(metrics.pods_metric("default", name, pods=WEB, metric_selector=NOTHING) for name in counts)
+    )
+    assert [len(one.pods) for one in found if isinstance(one, PodsResponse)] == list(counts.values())
+    in_threads = [kind for kind, is_main in steps if not is_main]
+    assert in_threads == ["begin", "end"] * 3
+    assert len(steps) == 8
+
+
 # --- hostile responses -----------------------------------------------------------------------------------------------
 
 
@@ -399,8 +433,8 @@ async def test_queries_for_other_objects_and_metrics_are_not_coalesced(
     ("response", "part"),
     [
         (b"<html>", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"unknown":' + b"[" * 100_000, "not JSON"),
         ({"items": "many"}, "$.items"),
         (listed({"timestamp": TIME, "value": "1"}), "describedObject"),
         (listed({"describedObject": {"name": "web-0"}, "timestamp": TIME}), "value"),

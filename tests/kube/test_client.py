@@ -433,7 +433,9 @@ async def test_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wai
             await begun.acquire()
             assert await client.get("/small") == {"small": True}
             assert not late.done(), "it waits, although the server has sent all of it"
-            assert len(await client.get_bytes("/list", max_bytes=2**22)) == 2**21, "lists have slots of their own"
+            assert len(await client.get_bytes("/list", max_bytes=2**22, is_list=True)) == 2**21, (
+                "lists have slots of their own"
+            )
             rest[0].set()
             assert await reading[0] == {}
             assert await late == {}
