@@ -190,17 +190,15 @@ async def test_after_a_conflict_a_count_that_was_raised_is_not_lowered(
     assert len(api.named("PUT")) == 1 + written
 
 
-async def test_conflict_is_retried_five_times(api: ScriptedApi, scales: ScaleClient) -> None:
+@pytest.mark.parametrize(
+    ("code", "message", "writes"),
+    [(409, "the object has been modified", 5), (403, "admission webhook denied the request", 1)],
+)
+async def test_conflict_is_tried_five_times_and_other_errors_once(
+    api: ScriptedApi, scales: ScaleClient, code: int, message: str, writes: int
+) -> None:
     api.on("GET", PATH, scale())
-    api.fail("PUT", PATH, 409, "the object has been modified")
-    with pytest.raises(ScaleWriteError, match="the object has been modified"):
+    api.fail("PUT", PATH, code, message)
+    with pytest.raises(ScaleWriteError, match=message):
         await scales.write(await read(scales), 5)
-    assert len(api.named("PUT")) == 5
-
-
-async def test_other_errors_are_not_retried(api: ScriptedApi, scales: ScaleClient) -> None:
-    api.on("GET", PATH, scale())
-    api.fail("PUT", PATH, 403, "admission webhook denied the request")
-    with pytest.raises(ScaleWriteError, match="admission webhook denied the request"):
-        await scales.write(await read(scales), 5)
-    assert len(api.named("PUT")) == 1
+    assert len(api.named("PUT")) == writes

@@ -1,7 +1,4 @@
-"""What the processes import at their start in a pod: a library that few need costs every start its CPU time.
-
-`python -m bench.cold_start` measures it. Here modules are counted, which does not depend on the machine.
-"""
+"""What the processes import at their start in a pod: a library that few need costs every start its CPU time."""
 
 from __future__ import annotations
 
