@@ -1,7 +1,8 @@
 """When the series of rules are listed, and listed again.
 
-A list is made as soon as a rule needs it, and repeated after --metrics-relist-interval; after a failure it is retried
-soon, with backoff. Rules of objects with the same seriesQuery, server and namespace share a list, and so do those of
+A list is made as soon as a rule needs it, and repeated after --metrics-relist-interval; while it fails, or a problem of
+one of its rules may end soon, it is retried with backoff. The lists of other adapters (`metrics.forward`) have the same
+times. Rules of objects with the same seriesQuery, server and namespace share a list, and so do those of
 the rules file. Each list is by itself, so one that fails or hangs delays no other. Of the lists for objects a few are
 in flight at a time, and one of each namespace: a namespace with many or slow lists does not delay those of others.
 Their new rules come before repeated lists.
@@ -25,10 +26,11 @@ from adapter.rules import AnyRule, Rule
 from adapter.settings import DEFAULTS
 from kube.aio.tasks import Pace
 from kube.api.mapping import ResourceLookup
+from kube.api.retries import Backoff
 from kube.controller.workqueue import WorkQueue, run_workers
 
 _FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 30.0
+_LAST_RETRY_SECONDS = 30.0  # docs/backends.md
 # Lists are repeated after the interval or up to a tenth less, so that those of the start do not stay together.
 _JITTER = 0.1
 _FILE = "the rules file"
@@ -87,13 +89,15 @@ class _Use(msgspec.Struct, frozen=True):
     rules: tuple[AnyRule, ...]
 
 
-def seconds_to_next(failures: int, interval: float, *, random: Callable[[], float] = _random.random) -> float:
-    """Return when to list again, after so many failures one after the other; 0: the last list succeeded."""
-    delay = interval
-    if failures:
-        last = min(_LAST_RETRY_SECONDS, max(interval, _FIRST_RETRY_SECONDS))
-        delay = min(_FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), last)
-    return delay * (1 - _JITTER * random())
+def seconds_to_relist(interval: float, *, random: Callable[[], float] = _random.random) -> float:
+    """Return when to list again after a success."""
+    return interval * (1 - _JITTER * random())
+
+
+def retries_of_lists(interval: float, *, random: Callable[[], float] = _random.random) -> Backoff:
+    """Return the times between failed lists, which are never longer than the interval."""
+    longest = min(_LAST_RETRY_SECONDS, max(interval, _FIRST_RETRY_SECONDS))
+    return Backoff(_FIRST_RETRY_SECONDS, longest, random=random)
 
 
 class Listings:
@@ -137,7 +141,7 @@ class Listings:
         self._urgent: set[Listing] = set()
         self._uses: dict[Listing, dict[Any, _Use]] = {}
         self._of_user: dict[Hashable, tuple[Listing, ...]] = {}
-        self._failures: dict[Listing, int] = {}
+        self._retries: dict[Listing, Backoff] = {}  # of those that failed
 
     def max_age(self, rule: AnyRule) -> float:
         """Return how old the series of a rule may be, in seconds."""
@@ -169,7 +173,7 @@ class Listings:
             del self._uses[listing][user]
             if not self._uses[listing]:
                 del self._uses[listing]
-                self._failures.pop(listing, None)
+                self._retries.pop(listing, None)
         if rules:
             self._of_user[user] = tuple(rules)
         for listing in rules:
@@ -208,19 +212,21 @@ class Listings:
             found = await self._found(listing)
         finally:
             self._urgent.discard(listing)
-        soon, pace = isinstance(found, PrometheusError), Pace()
+        retry, pace = isinstance(found, PrometheusError), Pace()
         for user, use in list(self._uses.get(listing, {}).items()):
             for rule in use.rules:
                 after = await self._after_list(listing, user, use.states, rule, found)
-                soon = soon or (after is not None and _is_needed_soon(listing, after))
+                retry = retry or (after is not None and _may_end_soon(listing, after))
                 await pace.pause()
             if self._is_used(listing, user):
                 await use.states.publish(user)
         if listing in self._uses:
-            failures = self._failures.pop(listing, 0) + 1 if soon else 0
-            if failures:
-                self._failures[listing] = failures
-            delay = seconds_to_next(failures, self._relist_interval, random=self._random)
+            if retry:
+                retries = self._retries.get(listing) or retries_of_lists(self._relist_interval, random=self._random)
+                self._retries[listing], delay = retries, retries.next()
+            else:
+                self._retries.pop(listing, None)
+                delay = seconds_to_relist(self._relist_interval, random=self._random)
             self._queue_of(listing).add_after(listing, delay)
 
     async def _found(self, listing: Listing) -> tuple[Series, ...] | PrometheusError:
@@ -257,6 +263,6 @@ class Listings:
         return user in self._uses.get(listing, ())
 
 
-def _is_needed_soon(listing: Listing, state: RuleState) -> bool:
-    """Return whether another list may succeed although the rule and its series stay as they are."""
+def _may_end_soon(listing: Listing, state: RuleState) -> bool:
+    """Return whether the rule has a problem that may end although the rule and its series stay as they are."""
     return state.problem is not None and (not listing.selector or state.problem.reason is not Reason.INVALID)

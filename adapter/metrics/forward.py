@@ -32,7 +32,7 @@ import msgspec
 from yarl import URL
 
 from adapter.caches import RefreshAheadCache
-from adapter.catalog.listings import seconds_to_next
+from adapter.catalog.listings import retries_of_lists, seconds_to_relist
 from adapter.content.values import ExternalMetricValue
 from adapter.gil import releasing_gil
 from adapter.metrics.requests import ExternalMetricRequest
@@ -206,11 +206,15 @@ class OtherAdapter:
 
     async def run(self) -> None:
         """Keep the list of names up to date, until cancelled."""
-        failures = 0
+        retries = retries_of_lists(self._relist_interval)
         while True:
-            failures = 0 if await self._relist() else failures + 1
+            if await self._relist():
+                retries.reset()
+                delay = seconds_to_relist(self._relist_interval)
+            else:
+                delay = retries.next()
             self.tried.set()
-            await asyncio.sleep(seconds_to_next(failures, self._relist_interval))
+            await asyncio.sleep(delay)
 
     async def values(self, request: ExternalMetricRequest) -> list[ExternalMetricValue]:
         """Return its values of a metric; see adapter.metrics.external.ExternalMetrics.values.
