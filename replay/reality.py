@@ -51,7 +51,9 @@ def startup_of(load: Load) -> Startup | None:
     return Startup(round(statistics.median(durations)), _SCALES.format(len(durations))) if durations else None
 
 
-def carried(load: Load, key: str, *, least_ms: int = 0, below: float = math.inf) -> tuple[float, int] | None:
+def carried(
+    load: Load, key: str, *, least_ms: int = 0, below: float = math.inf, scaling_ms: int = 0
+) -> tuple[float, int] | None:
     """Return the highest load of a metric per ready pod, and its time; None if no ready pods are recorded.
 
     Args:
@@ -59,6 +61,7 @@ def carried(load: Load, key: str, *, least_ms: int = 0, below: float = math.inf)
         key: of the metric.
         least_ms: how long so much or more was carried, all times together.
         below: only times with fewer replicas count.
+        scaling_ms: a time so long before there are more ready pods does not count: perhaps it was too much for them.
     """
     ready = load.ready_replicas or load.replicas
     if ready is None or key not in load.series:
@@ -67,6 +70,7 @@ def carried(load: Load, key: str, *, least_ms: int = 0, below: float = math.inf)
         (value / pods, at_ms, until_ms - at_ms)
         for start_ms, end_ms, pods in ready.segments(load.start_ms, load.end_ms)
         if pods >= 1 and not (load.replicas is not None and load.replicas.at(start_ms) >= below)
+        if not (scaling_ms and ready.at(min(end_ms + scaling_ms, load.end_ms - 1)) > pods)
         for at_ms, until_ms, value in load.series[key].segments(start_ms, end_ms)
         if not math.isnan(value)
     ]

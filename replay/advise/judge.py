@@ -1,9 +1,9 @@
 """Judge one HPA by its history: what reality cost, what a higher target would save, and whether that is sure.
 
 What a pod can serve is not known here. It is at least what the pods have carried: the load per ready pod that was
-carried for some minutes, at times below maxReplicas. Single samples do not count, since during a rollout few pods are
-ready for a moment. A target above a share of that is never advised. A metric whose load per pod has not reached its
-target does not decide the replicas, and its target stays.
+carried for some minutes, at times below maxReplicas and not shortly before a scale-up. Single samples do not count,
+since during a rollout few pods are ready for a moment. A target above a share of that is never advised. A metric whose
+load per pod has not reached its target does not decide the replicas, and its target stays.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
 
 CARRIED_MS: Final = 15 * 60_000
 """How long pods must have carried a load, all times together."""
+_SCALING_MS: Final = 5 * 60_000
+"""Before more pods are ready: the load then was perhaps too much for those that were."""
 _MAX_REPLAYS: Final = 5
 _NOTABLE: Final = 0.01
-"""Of the time: an HPA at maxReplicas for longer needs more of them."""
+"""Of the time at maxReplicas, which is then too low, and of the load in overload."""
 _NEARLY_ALWAYS: Final = 0.9
 _LIKE_REALITY: Final = 0.1
 """A replay whose pod-hours differ by more from the real ones says nothing about the HPA."""
@@ -119,7 +121,7 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
         at_max=at_max,
     )
     capacity = _capacity(hpa, load)
-    fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(capacity))
+    fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(capacity), may_need_max=_may_need_max(hpa, load))
     if not capacity:
         return _without_target(found, fixed)
     settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=load.startup.milliseconds)
@@ -172,18 +174,28 @@ def _capacity(hpa: HPA, load: Load) -> dict[str, float]:
     capacity: dict[str, float] = {}
     for spec in hpa.spec.metrics:
         target, key = target_per_pod(spec, load.requests), metric_key(spec.source)
-        found = carried(load, key, least_ms=CARRIED_MS, below=hpa.spec.max_replicas)
+        found = carried(load, key, least_ms=CARRIED_MS, below=hpa.spec.max_replicas, scaling_ms=_SCALING_MS)
         if target is not None and found is not None and found[0] >= target:
             capacity[key] = found[0]
     return capacity
 
 
-def _without_search(hpa: HPA, at_max: float, at_min: float, *, has_capacity: bool) -> str:
+def _may_need_max(hpa: HPA, load: Load) -> bool:
+    """Return whether the load of a metric has come near to the targets of maxReplicas, or has no target per pod."""
+    for spec in hpa.spec.metrics:
+        target, values = target_per_pod(spec, load.requests), load.series[metric_key(spec.source)].values
+        if target is None or any(value >= _NEARLY_ALWAYS * target * (hpa.spec.max_replicas - 1) for value in values):
+            return True
+    return False
+
+
+def _without_search(hpa: HPA, at_max: float, at_min: float, *, has_capacity: bool, may_need_max: bool) -> str:
     """Return the advice that needs no replays; "" if they are needed."""
     if hpa.spec.min_replicas == hpa.spec.max_replicas:
         return "none: minReplicas is maxReplicas"
     if at_max >= _NOTABLE:
-        return f"raise maxReplicas: at max {at_max:.0%} of the time"
+        shown = f"at max {at_max:.0%} of the time"
+        return f"raise maxReplicas: {shown}" if may_need_max else f"find out why: {shown}, which its load never needed"
     if has_capacity:
         return ""
     if at_min >= _NEARLY_ALWAYS:
@@ -201,7 +213,8 @@ def _by_search(found: Advice, hpa: HPA, tuned: Tuned) -> Advice:
     """Return the advice with the result of a search."""
     winner = tuned.winner
     if winner is None:
-        return _without_target(found, _GOOD)
+        is_good = (found.overload or 0.0) < _NOTABLE
+        return _without_target(found, _GOOD if is_good else "none: its overload allows no higher target")
     pairs = tuned.pairs()
     share = saved([ours.pod_hours for ours, _ in pairs], [given.pod_hours for _, given in pairs])
     low, high = saved_pod_hours_interval(tuned) or (None, None)

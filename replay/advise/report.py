@@ -23,25 +23,28 @@ _NUMBERS: Final = ("POD-HOURS", "OVERLOAD", "AT MAX", "SAVES")
 
 
 def ordered(advice: Sequence[Advice]) -> list[Advice]:
-    """Return the advice with the most pod-hours to save first, then HPAs at maxReplicas or with overload."""
+    """Return what saves the most pod-hours first, then HPAs at maxReplicas or in overload, then what is not sure."""
 
     def key(each: Advice) -> tuple[object, ...]:
         troubled = max(each.at_max or 0.0, each.overload or 0.0)
-        return bool(each.reason), -(each.saved_pod_hours or 0.0), -troubled, each.namespace, each.name, each.api_version
+        saved, is_unsure = each.saved_pod_hours or 0.0, each.sure != "yes"
+        return bool(each.reason), is_unsure, -saved, -troubled, each.namespace, each.name, each.api_version
 
     return sorted(advice, key=key)
 
 
 def summary(advice: Sequence[Advice]) -> str:
     """Return the summary in one sentence."""
-    judged, better = [each for each in advice if not each.reason], [each for each in advice if each.targets]
+    judged, targets = [each for each in advice if not each.reason], [each for each in advice if each.targets]
+    better = [each for each in targets if each.sure == "yes"]
     hours = sum(each.pod_hours or 0.0 for each in judged)
     saved = sum(each.saved_pod_hours or 0.0 for each in better)
     share = f" ({saved / hours:.0%})" if hours else ""
     parts = [
         f"a higher target would save {saved:,.0f} of {hours:,.0f} pod-hours{share} at {len(better)} of {_hpas(advice)}"
         if better
-        else f"no higher target is advised for {_hpas(advice)}",
+        else f"no higher target is surely better for {_hpas(advice)}",
+        *([f"{len(targets) - len(better)} may save, but not surely"] if len(targets) > len(better) else []),
         f"{sum(each.advice.startswith('raise') for each in judged)} at maxReplicas",
         f"{len(advice) - len(judged)} cannot be judged",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,21 @@ def test_what_cannot_be_judged_says_why(
     assert reason in found["reason"]
 
 
+def test_only_sure_savings_are_promised_and_replicas_that_the_load_never_needed_are_named(tmp_path: Path) -> None:
+    pinned = Workload(load=LOAD, replicas=lambda _: 40.0)
+    other = Workload(load=LOAD, replicas=lambda at: 10.0 + at // 1800 % 20)  # something else scales it
+    step = Workload(load=lambda at: 2000.0 if at % 14_400 < 1200 else 30.0, replicas=REPLICAS)
+    workloads = {"other": other, "pinned": pinned, "step": replace(step, replicas=scaled(step.load))}
+    with running(workloads, tmp_path) as servers:
+        summary, _, _, *rows = advise(servers, "-A", "--from=5d", *ENDED).stdout.splitlines()
+    wanted = "No higher target is surely better for 3 HPAs; 1 may save, but not surely; 0 at maxReplicas"
+    assert summary.startswith(wanted)
+    assert [row.split()[0] for row in rows[:3]] == ["shop/pinned", "shop/step", "shop/other"]
+    assert "find out why: at max 100% of the time, which its load never needed" in rows[0]
+    assert "none: its overload allows no higher target" in rows[1]
+    assert "no: the replay of the present HPA has" in rows[2]
+
+
 def test_given_time_until_ready_is_used_where_none_is_recorded(tmp_path: Path) -> None:
     with running({"web": Workload(load=LOAD, replicas=REPLICAS, startup=None)}, tmp_path) as servers:
         [found] = documents(advise(servers, "-A", "--from=5d", "--pod-startup=30s", "-o", "json", *ENDED)).values()
@@ -212,3 +228,4 @@ def test_load_of_a_moment_or_at_max_replicas_is_not_what_pods_have_carried() -> 
     assert found is not None
     assert found[0] == 50.0
     assert carried(load, "rps", least_ms=30 * STEP_MS) is None
+    assert carried(load, "rps", scaling_ms=STEP_MS) == (100.0, START_MS + 16 * STEP_MS)
