@@ -235,7 +235,7 @@ class Controller:
         """Serve the web pages, if they have an address."""
         if self._options.ui_address is None or self._what_if is None:
             return nullcontext()
-        from autoscaler.loop.pages import pages_served  # with the libraries of pages
+        from autoscaler.loop.pages import pages_served  # templates and charts take memory
 
         sources = Sources(
             hpas=self._hpas.list,

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.loop.options import Options
 from autoscaler.loop.sharding import Shard
 from autoscaler.ui.access import NamespaceAccess
+from autoscaler.ui.pages import UIPages
 from autoscaler.ui.sources import Sources
 from kube.api.client import KubeClient, KubeUnreachable
 from kube.api.config import own_namespace
@@ -101,9 +102,6 @@ async def pages_served(
         TLSError: the serving certificate cannot be used or made.
         TrustError: a CA file cannot be used.
     """
-    # Imported only here: templates and charts take memory.
-    from autoscaler.ui.pages import UIPages
-
     auth = None
     if not address.is_loopback:
         auth = DelegatedAuth(
