@@ -6,9 +6,10 @@ no policy that is narrower than doubling every 15 s. Plain and with forecasts it
 with the fewest pods counts that has no more overload than the plain one at 70 % of what pods can serve.
 
 One day with an unusual load can have most of the overload, and what a forecast saves there says nothing about the next
-days. So the saving is that of all days or, if that is less, of all but one. A load may have lost its pattern: in the
-last two days, forecasts must not have cost more than a percent. And a surge may come that nothing announces: forecasts
-leave its overload as it is, so what they save elsewhere must be worth their pods also if it has most of the overload.
+days. So the saving is that of all days or, if that is less, of all but one. A load may have lost its pattern: on the
+last day, and on the last two, forecasts must not have cost more than a percent. And a surge may come that nothing
+announces: forecasts leave its overload as it is, so what they save elsewhere must be worth their pods also if it has
+most of the overload.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PODS: Final = 20
 _TARGETS: Final = np.linspace(0.5, 1.0, 41)
 _PLAIN: Final = int(np.abs(_TARGETS - 0.7).argmin())
 _LEAST_OVERLOAD: Final = 1e-5
-_RECENT_DAYS: Final = 2
+_RECENT_DAYS: Final = (1, 2)
 _MOST_COST: Final = 0.01
 _SURGE: Final = 4
 """Times the mean load, until new pods are ready."""
@@ -150,12 +151,12 @@ def judge_expected(series: MinuteSeries, expected: Floats, options: ForecastOpti
     overload = above_pods.sum(axis=0)[:, _PLAIN] / loads.sum()
     some_days = [np.ones(len(loads), dtype=bool), *~np.eye(len(loads), dtype=bool)]
     saved = min(_saved(pods[some], above_pods[some], loads[some]) for some in some_days)
-    recent = _saved(pods[-_RECENT_DAYS:], above_pods[-_RECENT_DAYS:], loads[-_RECENT_DAYS:])
+    recent = min(_saved(pods[-last:], above_pods[-last:], loads[-last:]) for last in _RECENT_DAYS)
     surge = startup * _PODS * (_SURGE - 1 / _TARGETS)
     with_surge = _saved(pods, above_pods + surge / len(pods), loads)
     said = f"in the last {days:.0f} days it would have saved {saved:.1%} of pod-hours"
     if recent < -_MOST_COST:
-        loss = f"but lost {-recent:.1%} in the last 2"
+        loss = f"but lost {-recent:.1%} on the last day or two"
     elif with_surge < -_MOST_COST_WITH_SURGE:
         loss = f"but lost {-with_surge:.1%} if a surge had come"
     else:
