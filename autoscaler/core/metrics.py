@@ -155,7 +155,8 @@ def pod_samples(
 ) -> Mapping[str, PodSample] | MetricError:
     """Return each pod's value: {pod name: sample}.
 
-    A pod has no value of a resource if one of its containers lacks it. An empty response is an error.
+    A pod has no value of a resource if one of its containers lacks it. Of several items for one pod, the last one that
+    has a value counts. An empty response is an error.
     Upstream: podautoscaler/metrics.GetResourceMetric, podautoscaler/metrics.GetRawMetric.
     """
     api = "resource" if isinstance(source, ResourceMetric) else "custom"
@@ -168,9 +169,10 @@ def pod_samples(
     assert isinstance(source, ResourceMetric)
     resource, container = source.name, source.container
     return {
-        name: PodSample(value=value, timestamp_ms=pod.timestamp_ms, window_ms=pod.window_ms)
+        name: PodSample(value=value, timestamp_ms=item.timestamp_ms, window_ms=item.window_ms)
         for name, pod in response.pods.items()
-        if (value := _pod_value(pod, resource, container)) is not None
+        for item in reversed((pod, *pod.earlier))
+        if (value := _pod_value(item, resource, container)) is not None
     }
 
 

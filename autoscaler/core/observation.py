@@ -128,6 +128,8 @@ class PodUsage(Struct, frozen=True, kw_only=True):
     window_ms: int
     containers: tuple[tuple[str, Mapping[str, int]], ...]
     """(name, {resource: milli-value}) of each container."""
+    earlier: tuple[PodUsage, ...] = ()
+    """The same pod's items before this one, the last one first; their own are empty."""
 
 
 class ResourceResponse(Struct, frozen=True):

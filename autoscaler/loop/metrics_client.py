@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from autoscaler.core.model import CrossVersionObjectReference
 from autoscaler.core.observation import (
@@ -338,7 +339,14 @@ def _values(content: bytes) -> ValuesResponse:
 
 
 def _usage_of_pods(content: bytes) -> ResourceResponse:
-    return ResourceResponse(dict(map(_pod_usage, _decoded(content, _List[_PodMetrics]).items or [])))
+    items = [_pod_usage(item) for item in _decoded(content, _List[_PodMetrics]).items or []]
+    pods = dict(items)
+    if len(pods) < len(items):  # one has several
+        usages: dict[str, list[PodUsage]] = {}
+        for name, usage in reversed(items):
+            usages.setdefault(name, []).append(usage)
+        pods = {name: replace(last, earlier=tuple(earlier)) for name, (last, *earlier) in usages.items()}
+    return ResourceResponse(pods)
 
 
 def _pod_usage(item: _PodMetrics) -> tuple[str, PodUsage]:

@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from autoscaler.core.model import CrossVersionObjectReference
+from autoscaler.core.metrics import pod_samples
+from autoscaler.core.model import ContainerResourceMetric, CrossVersionObjectReference, ResourceMetric
 from autoscaler.core.observation import (
     MetricError,
     MetricResponse,
@@ -291,6 +292,20 @@ async def test_resource_usage_is_by_container(api: ScriptedApi, metrics: Metrics
         }
     )
     assert api.requests[-1] == RecordedRequest("GET", RESOURCE, {"labelSelector": "app=web"})
+
+
+async def test_last_item_of_a_pod_that_has_a_value_counts(api: ScriptedApi, metrics: MetricsClient) -> None:
+    def item(**usages: str) -> dict[str, object]:
+        containers = [{"name": name, "usage": {"cpu": cpu}} for name, cpu in usages.items()]
+        return {"metadata": {"name": "web-0"}, "timestamp": TIME, "window": "15s", "containers": containers}
+
+    api.on("GET", RESOURCE, listed(item(app="1"), item(app="2"), item(idle="3"), item()))
+    response = await metrics.resource_usage("default", WEB)
+    assert isinstance(response, ResourceResponse)
+    for metric, value in ((ContainerResourceMetric("cpu", container="app"), 2_000), (ResourceMetric("cpu"), 3_000)):
+        samples = pod_samples(metric, response)
+        assert not isinstance(samples, MetricError)
+        assert {name: sample.value for name, sample in samples.items()} == {"web-0": value}
 
 
 # --- several HPAs in one moment ------------------------------------------------------------------------------------
