@@ -187,10 +187,9 @@ def read_inputs(
         connect = functools.partial(connected, flags.kubeconfig, flags.context) if uses_cluster else None
         read = functools.partial(_prometheus_load, flags, files, requests, connect)
         end_ms = flags.source.end.resolve(now_ms())
-        # Rounded, so that it begins at the same time with any sync period.
-        start_ms = (flags.source.start or _DEFAULT_FROM).resolve(end_ms) // _MINUTE_MS * _MINUTE_MS
+        start_ms = (flags.source.start or _DEFAULT_FROM).resolve(end_ms)
         load, settings = completed(read(settings, start_ms, end_ms))
-        start_ms = load.start_ms // _MINUTE_MS * _MINUTE_MS
+        start_ms = load.start_ms // _MINUTE_MS * _MINUTE_MS  # not after the beginning with any sync period
         fitted = settings
         first_day = load
         if load.replicas is not None and unknown(files[0].hpa, given):

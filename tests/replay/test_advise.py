@@ -158,10 +158,12 @@ def test_what_cannot_be_judged_says_why(
 def test_only_sure_savings_are_promised_and_replicas_that_the_load_never_needed_are_named(tmp_path: Path) -> None:
     pinned = Workload(load=LOAD, replicas=lambda _: 40.0)
     other = Workload(load=LOAD, replicas=lambda at: 10.0 + at // 1800 % 20)  # something else scales it
-    step = Workload(load=lambda at: 2000.0 if at % 14_400 < 1200 else 30.0, replicas=REPLICAS)
+    step = Workload(load=lambda at: 1500.0 if at % DAY < 2700 else 0.0, replicas=REPLICAS)  # too much for one pod
     workloads = {"other": other, "pinned": pinned, "step": replace(step, replicas=scaled(step.load))}
     with running(workloads, tmp_path) as servers:
         summary, _, _, *rows = advise(servers, "-A", "--from=5d", *ENDED).stdout.splitlines()
+        found = documents(advise(servers, "-A", "-o", "json", *ENDED))
+    assert found["step"]["capacityAtLeast"] == {"rps": 100.0}
     wanted = "No higher target is surely better for 3 HPAs; 1 may save, but not surely; 0 at maxReplicas"
     assert summary.startswith(wanted)
     assert [row.split()[0] for row in rows[:3]] == ["shop/pinned", "shop/step", "shop/other"]

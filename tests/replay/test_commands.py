@@ -337,6 +337,7 @@ def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
     document = json.loads(result.stdout)
     assert any("a reconciliation every 15s" in note for note in document["notes"])
     assert document["reality"]["summary"]["scaleEvents"] == 2
+    assert document["reality"]["summary"]["seconds"] == document["replays"][0]["summary"]["seconds"] == 600
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------------
