@@ -144,10 +144,13 @@ async def env(tmp_path: Path) -> AsyncIterator[Env]:
 async def test_changed_object_is_checked_at_once(env: Env) -> None:
     name = await env.create("queue")
     async with env.running() as writer:
-        await env.until_reason("queue", "Ready")
+        await until(lambda: writer.counts() == {("MetricRule", "Ready"): 1})
         await env.change(name)
         env.result = Verdict(ready=False, reason="QueryFailed", message="no")
         writer.changed([name])
+        for _ in range(100):
+            await asyncio.sleep(0)  # no time
+        assert len(env.checked) == 2
         await env.until_reason("queue", "QueryFailed")
     assert (await env.status("queue"))["observedGeneration"] == 2
 

@@ -183,7 +183,17 @@ async def test_a_standby_schedules_nothing_until_it_leads(cluster: Cluster, monk
         assert scheduled == {"web"}
 
 
-async def test_a_changed_spec_or_annotation_is_reconciled_at_once_and_a_changed_status_is_not(cluster: Cluster) -> None:
+async def test_a_changed_spec_or_annotation_is_reconciled_at_once_and_a_changed_status_is_not(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+
+    class Queue(WorkQueue[HPAKey]):
+        def add_after(self, key: HPAKey, delay: float) -> None:
+            delays.append(delay)
+            super().add_after(key, delay)
+
+    monkeypatch.setattr(controller, "WorkQueue", Queue)
     cluster.add_deployment("web", replicas=3)
     async with autoscaler(cluster, Options(sync_period=NEVER, bind_address="127.0.0.1", metrics_port=0)):
         cluster.add_hpa("web")
@@ -195,6 +205,7 @@ async def test_a_changed_spec_or_annotation_is_reconciled_at_once_and_a_changed_
         path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
         await cluster.admin.patch(path, {"metadata": {"annotations": {"milliscale.io/tolerance": "0.5"}}})
         await until(lambda: cluster.syncs() == 3)
+        await until(lambda: delays == [0.0, NEVER] * 3)
 
 
 async def test_first_reconciliations_are_spread(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
