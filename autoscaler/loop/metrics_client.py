@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote
@@ -238,13 +238,17 @@ class MetricsClient:
     async def _get(
         self, client: ThrottledClient, path: str, read: Callable[[bytes], _T], **selectors: LabelSelector
     ) -> _T:
-        """Return what `read` makes of a response; of a long one in a thread, one at a time, namespaces in turn."""
+        """Return what `read` makes of a response; of a long one in a thread, one at a time, namespaces in turn.
+
+        Long ones hold their slots while they wait for that, so that few are in memory.
+        """
         query: dict[str, str | int | bool] = {name: str(each) for name, each in selectors.items() if each.requirements}
-        content = await client.get_bytes(path, query)
-        if len(content) <= _SHORT_BYTES:
-            return read(content)
-        async with self._reading.slot(current_namespace()):
-            return await asyncio.to_thread(read, content)
+        async with AsyncExitStack() as held:
+            content = await client.get_bytes(path, query, held=held)
+            if len(content) <= _SHORT_BYTES:
+                return read(content)
+            async with self._reading.slot(current_namespace()):
+                return await asyncio.to_thread(read, content)
 
     async def _get_custom(self, path: str, read: Callable[[bytes], _T], **selectors: LabelSelector) -> _T:
         try:

@@ -36,6 +36,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from kube.aio.fairness import FairSemaphore, current_namespace
 from kube.api.config import RestConfig, RestConfigError, client_socket, load_config
 from kube.api.objects import UNREADABLE, event_of
 from kube.api.retries import BeforeRetry, Response, Retries
@@ -153,8 +154,8 @@ class KubeClient:
         self._config = config
         self._user_agent = user_agent
         # Lists and watches have separate slots, so that slow large responses of a metrics API do not delay pods.
-        self._large = asyncio.Semaphore(settings.large_responses)
-        self._large_lists = asyncio.Semaphore(settings.large_responses)
+        self._large = FairSemaphore(settings.large_responses)
+        self._large_lists = FairSemaphore(settings.large_responses)
         self.large_responses = 0
         self._session = aiohttp.ClientSession(
             # No limit: a watch holds its connection, and requests must not wait for one.
@@ -248,12 +249,16 @@ class KubeClient:
         accept: str = _JSON,
         max_bytes: int | None = None,
         is_list: bool = False,
+        held: contextlib.AsyncExitStack | None = None,
         **options: Unpack[_Options],
     ) -> bytes:
-        """GET a body without decoding it, of at most `max_bytes`; that of a list has one of the slots of lists."""
+        """GET a body without decoding it, of at most `max_bytes`; that of a list has one of the slots of lists.
+
+        A caller that does not decode it at once gives a stack, which holds the slot of a large response.
+        """
         request = _Request(method="GET", path=path, query=query, accept=accept)
         large = self._large_lists if is_list else None
-        return await self._call(request, max_bytes=max_bytes, large=large, **options)
+        return await self._call(request, max_bytes=max_bytes, large=large, held=held, **options)
 
     async def post(self, path: str, body: Mapping[str, Any], **options: Unpack[_Options]) -> dict[str, Any]:
         """Create an object."""
@@ -369,7 +374,8 @@ class KubeClient:
         before_retry: BeforeRetry | None = None,
         *,
         max_bytes: int | None = None,
-        large: asyncio.Semaphore | None = None,
+        large: FairSemaphore | None = None,
+        held: contextlib.AsyncExitStack | None = None,
     ) -> bytes:
         """Send a request, with retries, and return the body of a successful response."""
         settings = self.settings
@@ -380,7 +386,8 @@ class KubeClient:
             sent = await self._send(request, connect_seconds=min(seconds, settings.connect_seconds))
             content.clear()
             async with sent as response:
-                return await self._read(response, max_bytes or settings.response_bytes, large or self._large, content)
+                limit = max_bytes or settings.response_bytes
+                return await self._read(response, limit, large or self._large, content, held)
 
         with _as_unreachable(content):
             async with asyncio.timeout(seconds):
@@ -408,9 +415,17 @@ class KubeClient:
         )
 
     async def _read(
-        self, response: aiohttp.ClientResponse, max_bytes: int, large: asyncio.Semaphore, content: bytearray
+        self,
+        response: aiohttp.ClientResponse,
+        max_bytes: int,
+        large: FairSemaphore,
+        content: bytearray,
+        held: contextlib.AsyncExitStack | None = None,
     ) -> Response:
-        """Read a whole response into `content`. A large one waits until it gets one of the slots of `large`."""
+        """Read a whole response into `content`. A large one waits until it gets one of the slots of `large`.
+
+        If it is successful, `held` holds the slot afterwards.
+        """
         async with contextlib.AsyncExitStack() as stack:
             async for piece in response.content.iter_any():
                 if len(content) <= _LARGE_BYTES < len(content) + len(piece):
@@ -420,6 +435,8 @@ class KubeClient:
                     size = f"more than {max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"over {max_bytes} bytes"
                     message = f"the API server's response is too large to be read: {size}"
                     raise ResponseTooLarge(message, bytes(content[:_START_BYTES]))
+            if held is not None and response.status < 300:
+                held.push_async_exit(stack.pop_all())
         return Response(response.status, response.headers, bytes(content))
 
     def _error_of(self, response: Response) -> StatusError | KubeUnreachable:
@@ -432,8 +449,8 @@ class KubeClient:
         return StatusError.from_body(response.status, response.content, content_type=content_type)
 
     @contextlib.asynccontextmanager
-    async def _reading_large(self, large: asyncio.Semaphore) -> AsyncGenerator[None, None]:
-        async with large:
+    async def _reading_large(self, large: FairSemaphore) -> AsyncGenerator[None, None]:
+        async with large.slot(current_namespace()):
             self.large_responses += 1
             try:
                 yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -153,10 +153,10 @@ class ThrottledClient:
         get = partial(self._client.get, path, query, timeout=self._get_seconds)
         return await self._send(path, self._wait_to_read, get)
 
-    async def get_bytes(self, path: str, query: Query | None = None) -> bytes:
-        """As KubeClient.get_bytes."""
-        get = partial(self._client.get_bytes, path, query, timeout=self._get_seconds)
-        return await self._send(path, self._wait_to_read, get)
+    async def get_bytes(self, path: str, query: Query | None = None, *, held: AsyncExitStack | None = None) -> bytes:
+        """As KubeClient.get_bytes; `held` also holds the slot of the request."""
+        get = partial(self._client.get_bytes, path, query, timeout=self._get_seconds, held=held)
+        return await self._send(path, self._wait_to_read, get, held)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As KubeClient.post."""
@@ -175,8 +175,16 @@ class ThrottledClient:
         if not self._may_write():
             raise NotLeaderError("this process does not hold the lease any more")
 
-    async def _send(self, path: str, wait: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[T]]) -> T:
-        async with nullcontext() if self._slots is None else self._slots.slot(current_namespace()):
+    async def _send(
+        self,
+        path: str,
+        wait: Callable[[], Awaitable[None]],
+        send: Callable[..., Awaitable[T]],
+        held: AsyncExitStack | None = None,
+    ) -> T:
+        async with AsyncExitStack() as own:
+            if self._slots is not None:
+                await (held or own).enter_async_context(self._slots.slot(current_namespace()))
             await wait()
             try:
                 return await send(before_retry=wait)

@@ -170,7 +170,7 @@ class Hanging:
     def __init__(self) -> None:
         self.hangs: set[str] = set()
 
-    async def get_bytes(self, path: str, query: object = None) -> bytes:
+    async def get_bytes(self, path: str, query: object = None, **_: object) -> bytes:
         if path in self.hangs:
             await asyncio.Event().wait()
         return msgspec.json.encode(group("v1beta2") if path == GROUP else listed(value_of("web-0", "3")))
@@ -414,15 +414,20 @@ async def test_queries_for_other_objects_and_metrics_are_not_coalesced(
 
 
 async def test_long_responses_are_read_in_threads_and_one_at_a_time(
-    api: ScriptedApi, metrics: MetricsClient, monkeypatch: pytest.MonkeyPatch
+    api: ScriptedApi, metrics: MetricsClient, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10,000 values keep the event loop busy for a twentieth of a second, and an HPA can have 100 such metrics."""
+    """10,000 values keep the event loop busy for a twentieth of a second, and an HPA can have 100 such metrics.
+
+    Few are in memory: large ones have the slots of large responses until they are read.
+    """
     steps: list[tuple[str, bool]] = []
+    large: list[int] = []
     read = metrics_client._samples_of_pods
 
     def recorded(content: bytes) -> PodsResponse:
         is_main = threading.current_thread() is threading.main_thread()
         steps.append(("begin", is_main))
+        large.append(kube.large_responses)
         found = read(content)
         steps.append(("end", is_main))
         return found
@@ -430,7 +435,7 @@ async def test_long_responses_are_read_in_threads_and_one_at_a_time(
     monkeypatch.setattr(metrics_client, "_samples_of_pods", recorded)
     counts = {"short": 10, "a": 1_000, "b": 1_000, "c": 1_000}
     for name, count in counts.items():
-        values = [value_of(f"web-{number}", "1") for number in range(count)]
+        values = [value_of(f"web-{number}", "1", metric={"name": "x" * 1100}) for number in range(count)]
         api.on("GET", PODS.replace("packets", name), listed(*values))
     found = await asyncio.gather(
         *(metrics.pods_metric("default", name, pods=WEB, metric_selector=NOTHING) for name in counts)
@@ -439,6 +444,7 @@ async def test_long_responses_are_read_in_threads_and_one_at_a_time(
     in_threads = [kind for kind, is_main in steps if not is_main]
     assert in_threads == ["begin", "end"] * 3
     assert len(steps) == 8
+    assert (large[-1], kube.large_responses) == (1, 0)
 
 
 # --- hostile responses -----------------------------------------------------------------------------------------------

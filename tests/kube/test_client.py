@@ -7,6 +7,7 @@ import base64
 import os
 import socket
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import pytest
 import yaml
 from aiohttp import web
 
+from kube.aio.fairness import for_namespace
 from kube.api import config as config_module
 from kube.api.client import ClientSettings, KubeClient, KubeConfigError, KubeUnreachable, ResponseTooLarge, WatchSilent
 from kube.api.status import StatusError
 from playground.certs import CertificateAuthority
-from tests.eventually import eventually
+from tests.eventually import eventually, until
 from tests.kube.scripted import Handler, ScriptedServer, connected, raw, respond, scripted_server
 
 
@@ -441,6 +443,30 @@ async def test_four_large_responses_are_read_at_a_time_and_small_ones_do_not_wai
             assert await late == {}
             for event in rest:
                 event.set()
+
+
+async def test_large_response_has_its_slot_until_it_is_decoded_and_namespaces_take_turns(tmp_path: Path) -> None:
+    order: list[str] = []
+    settings = ClientSettings(large_responses=1)
+    async with scripted_server() as server, connected(server, tmp_path, settings=settings) as client:
+        server.handlers["/large"] = raw(b"{}" + b" " * 2**20)
+
+        async def get(namespace: str) -> None:
+            with for_namespace(namespace):
+                await client.get("/large")
+            order.append(namespace)
+
+        def is_waiting(number: int) -> bool:
+            return client._large.waiting == number
+
+        async with AsyncExitStack() as held:
+            assert len(await client.get_bytes("/large", held=held)) > 2**20
+            async with asyncio.TaskGroup() as tasks:
+                for number, namespace in enumerate(("shop", "shop", "shop", "other"), 1):
+                    tasks.create_task(get(namespace))
+                    await until(partial(is_waiting, number))
+                await held.aclose()
+    assert order == ["shop", "other", "shop", "shop"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 
 import pytest
 
@@ -212,6 +212,16 @@ async def test_requests_in_flight_are_limited_with_a_queue_for_each_namespace(ku
         await client.get("/thing")
     for task in waiting:
         task.cancel()
+
+
+async def test_a_request_is_in_flight_until_its_response_is_read(api: ScriptedApi, kube: KubeClient) -> None:
+    slots = FairSemaphore(1)
+    client = ThrottledClient(kube, TokenBucket(qps=0, burst=1), slots=slots)
+    api.on("GET", "/thing", {"fine": True})
+    async with AsyncExitStack() as held:
+        assert await client.get_bytes("/thing", held=held) == b'{"fine": true}'
+        assert not slots.try_acquire("shop")
+    assert slots.try_acquire("shop")
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH"])
