@@ -202,11 +202,19 @@ async def _made(before: RuleState, found: tuple[Series, ...], mapper: ResourceLo
     if rule.external and rule.resources.namespaced:
         meanings = await label_meanings(rule.resources, (), mapper)
     elif not rule.external:
-        labels = await _in_thread(size, lambda: frozenset[str]().union(*(series.labels for series in found)))
+        labels = await _in_thread(size, lambda: _labels_of(found))
         meanings = await label_meanings(rule.resources, labels, mapper)
     if before.meanings == meanings and await _in_thread(size, lambda: found == before.series):
         return structs.replace(before, problem=None)
     return await _in_thread(size, lambda: _of_series(rule, found, meanings))
+
+
+def _labels_of(found: tuple[Series, ...]) -> frozenset[str]:
+    """Return all labels of the series."""
+    labels = set[str]()
+    for series in releasing_gil(found):
+        labels.update(series.labels)
+    return frozenset(labels)
 
 
 async def _named(rule: QueryRule | ScheduleRule, mapper: ResourceLookup) -> tuple[Source, ...]:

@@ -46,18 +46,19 @@ def catalog_of(env: Any, prometheus: CannedPrometheus) -> Catalog:
 
 
 async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: set[int] = set()
+    threads: dict[str, set[int]] = {}
 
     def noted(module: ModuleType, name: str) -> None:
         work = getattr(module, name)
 
         def work_and_note(*arguments: Any, **keywords: Any) -> Any:
-            threads.add(threading.get_ident())
+            threads.setdefault(name, set()).add(threading.get_ident())
             return work(*arguments, **keywords)
 
         monkeypatch.setattr(module, name, work_and_note)
 
-    for module, name in ((rule_states, "_of_series"), (metric_index, "_put_together")):
+    names = ((rule_states, "_labels_of"), (rule_states, "_of_series"), (metric_index, "_put_together"))
+    for module, name in names:
         noted(module, name)
     prometheus = CannedPrometheus(found={"many": many(), "few": ()})
     async with metrics_env(tmp_path, parse_rules(TWO, source="x"), prometheus) as env:
@@ -67,7 +68,8 @@ async def test_long_lists_are_processed_in_threads(tmp_path: Path, monkeypatch: 
         async with iterations.counted():
             await catalog.relist()
         assert len(catalog.snapshot.custom) == 3 * COUNT
-        assert threads - {threading.get_ident()}
+        for _, name in names:
+            assert threads[name] - {threading.get_ident()}, name
         assert iterations.count > 20
 
 
