@@ -1,8 +1,8 @@
 """Keep the catalog of rules in objects up to date.
 
 Objects are listed and watched. Changes are gathered for a tenth of a second and applied one object at a time, with
-yields to the event loop. Namespaces take turns, so one whose objects take long to read delays the changes of others by
-one object. An object that is invalid, or whose series cannot be listed, affects no other one. While the API server is
+yields to the event loop. Of a namespace whose objects take long to read, the others wait for one object, or half a
+second. An object that is invalid, or whose series cannot be listed, affects no other one. While the API server is
 away, the last known rules stay in use.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import operator
 import sys
 import time
 from collections import Counter
@@ -37,8 +36,8 @@ _log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.1
 # How often the catalog of the rules file is compared, whose metrics come before those of objects.
 _COMPARE_SECONDS = 1.0
-# What was read in this time is published before the next objects of the same namespaces are read: a namespace has room
-# for calendars that take half a minute.
+# After this time, what was read is published before second objects of a namespace are read: a namespace has room for
+# calendars that take half a minute.
 _READ_SECONDS = 0.5
 # So many new objects are excluded from garbage collection at a time: with thousands, a full one takes 0.1 s and more.
 _FREEZE_AFTER = 250
@@ -183,11 +182,14 @@ class RuleObjects:
     async def apply(self) -> None:
         """Apply the changes that are known now: of objects, of lists of series, and of the rules file's catalog."""
         are_listed, changes = self._watches.are_listed, self._watches.take()
-        changed, recent, until = set[ObjectName](), set[str](), self._monotonic() + _READ_SECONDS
-        for turn, identity in _by_turns(changes):
-            if turn > 1 and self._monotonic() >= until:
+        changed, recent = set[ObjectName](), set[str]()
+        namespaces, until = set[str](), self._monotonic() + _READ_SECONDS
+        for identity in changes:
+            _, (namespace, _) = identity
+            if namespace in namespaces and self._monotonic() >= until:
                 self._watches.add(identity)
                 continue
+            namespaces.add(namespace)
             read = await self._read(identity, changes[identity])
             changed |= read
             recent |= {self._limited_as(name) for name in read}
@@ -379,16 +381,6 @@ class RuleObjects:
 
     def _reason(self, entry: Entry) -> tuple[Reason, str]:
         return entry.reason(self._file, tenancy=self._tenancy, share=self._share)
-
-
-def _by_turns(changes: Iterable[ObjectId]) -> list[tuple[int, ObjectId]]:
-    """Return the first object of each namespace, then the second of each, and so on, with the number of the turn."""
-    turns, of_namespace = list[tuple[int, ObjectId]](), Counter[str]()
-    for identity in changes:
-        _, (namespace, _) = identity
-        of_namespace[namespace] += 1
-        turns.append((of_namespace[namespace], identity))
-    return sorted(turns, key=operator.itemgetter(0))
 
 
 def _depends_on_servers(one: RuleObject) -> bool:
