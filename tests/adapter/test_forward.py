@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from adapter.cli import main
 from adapter.content.encoding import Representation
 from adapter.content.values import EXTERNAL_GROUP, ExternalMetricValue
 from adapter.metrics.external import ExternalMetrics
-from adapter.metrics.forward import Forwarder
+from adapter.metrics.forward import Forwarder, OtherAdapter
 from adapter.planning.rule_queries import RuleQueries
 from adapter.rules import ForwardOptions, RulesFile, parse_rules
 from adapter.serving.discovery import Discovery
@@ -220,6 +221,25 @@ async def test_next_version_starts_with_the_names_of_the_same_adapter(tmp_path: 
             await another.wait_tried()
             assert another.names == forwarder.names
             listing.cancel()
+
+
+@pytest.mark.looptime
+async def test_failed_lists_are_retried_with_backoff_until_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = list[float]()
+
+    async def relist(_: OtherAdapter) -> bool:
+        times.append(asyncio.get_running_loop().time())
+        return len(times) in (3, 5)
+
+    monkeypatch.setattr(OtherAdapter, "_relist", relist)
+    [adapter] = Forwarder((ForwardOptions(url="https://keda"),), relist_interval=60).adapters
+    listing = asyncio.create_task(adapter.run())
+    await asyncio.sleep(70)
+    listing.cancel()
+    first, second, interval, third = (after - before for before, after in itertools.pairwise(times))
+    assert 1 <= first < 1.3 < second < 3
+    assert 54 <= interval <= 60
+    assert 1 <= third < 1.3, "after a success, the first wait is short again"
 
 
 async def test_rules_come_first_and_discovery_has_both(tmp_path: Path) -> None:

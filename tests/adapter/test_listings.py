@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapter.catalog.listings import Listings
+from adapter.catalog.listings import Listings, retries_of_lists
 from adapter.catalog.rule_states import NOT_LISTED, RuleState
 from adapter.prometheus import PrometheusUnavailable
 from adapter.rules import AnyRule, QueryRule, Rule
@@ -140,6 +140,14 @@ async def test_failed_list_is_retried_with_backoff(down: str, limited: bool) -> 
         found.mapper.is_down, found.prometheus.found["jobs"] = False, ()
         await asyncio.sleep(100)
         assert len(found.times) == 8
+        found.mapper.is_down, found.prometheus.found["jobs"] = True, PrometheusUnavailable("no response")
+        await asyncio.sleep(100)
+        assert found.times[9] - found.times[8] == 1.125, "after a success, the first wait is short again"
+
+
+def test_failed_lists_wait_no_longer_than_the_interval() -> None:
+    retries = retries_of_lists(5.0, random=lambda: 0.5)
+    assert [retries.next() for _ in range(4)] == [1.1, 2.2, 4.4, 5.0]
 
 
 @pytest.mark.parametrize("all_namespaces", [True, False])
