@@ -160,6 +160,9 @@ def test_a_config_map_with_too_many_keys_or_rules_is_not_read_to_its_end() -> No
         return read_object(obj, servers=SERVERS, tenancy=tenancy)
 
     assert read_keys(RULES_TEXT, "{}", "rules: [").error.startswith("data.2.yaml: line 2")
+    one = "externalRules:\n- {name: queue, query: sum(queue)}\n"
+    assert len(read_keys(RULES_TEXT, one).rules) == 3
+    assert read_keys(RULES_TEXT, one, "rules: [").error.startswith("data.2.yaml: line 2"), "as many as there can be"
     assert len(read_keys(RULES_TEXT, RULES_TEXT, "rules: [").rules) == 4  # one too many: none is used
     assert read_keys(*["{}"] * 4).error == "data: there can be 3 keys, and these are 4"
     assert read_keys(*["{}"] * 4, namespace="milliscale").error == ""
