@@ -308,8 +308,9 @@ class ListPage(HPAsPage):
         """Return the rows of the page. Raises StatusError (403)."""
         clock, state, selection = asyncio.get_running_loop().time, self.state(), self._selection
         if selection is None or (state != self.shown and clock() >= self._select_at):
-            entries = self._rows.entries()
-            namespaces = frozenset(each.group_namespace for each in entries)
+            async with throttle.slot(self.user_name):
+                entries = self._rows.entries()
+                namespaces = frozenset(each.group_namespace for each in entries)
             self._visible = await self._visible_of(namespaces)
             async with throttle.slot(self.user_name):
                 selection = await select(entries, self._query, None if self._visible >= namespaces else self._visible)

@@ -1,18 +1,22 @@
 """Search, filters, order and pages of the list, and the entries, which follow the changes of HPAs."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from msgspec.structs import replace
 
 from autoscaler.core.config import AnnotationOverrides, Mode, Pause
 from autoscaler.core.model import HPA, HPAKey, Status
 from autoscaler.ui.access import GroupNamespace
-from autoscaler.ui.listing import ROWS, Entry, ListQuery, ListRows, Selection, select
+from autoscaler.ui.listing import ROWS, Entry, ListPage, ListQuery, ListRows, Selection, select
 from autoscaler.ui.page_context import PageContext
+from kube.aio.fairness import Throttle
 from kube.api.status import StatusError
 from kube.security.request_info import Query
+from kube.web.pages import PageRequest
 from tests.autoscaler.simulated_cluster import average_target, hpa, pods_metric
 from tests.autoscaler.ui.pages import Controller
 from tests.autoscaler.ui.test_rows import condition
@@ -168,3 +172,23 @@ def test_entries_follow_new_changed_and_deleted_hpas() -> None:
     assert [(each.key.name, each.hpa.status.current_replicas) for each in entries] == [("a", 0), ("b", 7), ("d", 0)]
     assert entries[2] is kept, "nothing is computed again"
     assert rows.state(HPAKey("default", "c")) is None
+
+
+async def test_hpas_are_listed_for_one_open_page_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, throttle, listed = Controller(), Throttle(), asyncio.Event()
+    controller.add(named("a"))
+    context = PageContext(controller.sources, controller.access, controller.pages.templates)
+    rows = ListRows(context)
+
+    def entries() -> Sequence[Entry]:
+        listed.set()
+        return ListRows.entries(rows)
+
+    monkeypatch.setattr(rows, "entries", entries)
+    request = PageRequest(segments=(), query=Query.parse(""), user=None, raw=make_mocked_request("GET", "/"))
+    async with throttle.slot("another user"):
+        loading = asyncio.create_task(ListPage(context, request, rows).load(throttle))
+        await asyncio.sleep(0)
+        assert not listed.is_set()
+    assert (await loading).rows is not None
+    assert listed.is_set()
