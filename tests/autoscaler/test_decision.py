@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from autoscaler.core.config import Config
+from autoscaler.core.config import Config, Pause
 from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Event
-from autoscaler.core.history import History
+from autoscaler.core.history import History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
     ExternalMetric,
     LabelSelectorRequirement,
@@ -17,6 +17,7 @@ from autoscaler.core.model import (
     MetricSpec,
     MetricTarget,
     ResourceMetric,
+    Status,
 )
 from autoscaler.core.observation import (
     Observation,
@@ -81,6 +82,31 @@ def test_observed_generation_is_dropped_where_the_api_counts_none() -> None:
     gone = conclude(decide(Observation(hpa=written, scale=ReadError("gone")), History(), simulated.now_ms))
     assert gone.new_status is not None
     assert gone.new_status.observed_generation == 7
+
+
+def test_observed_generation_is_that_of_the_hpa() -> None:
+    simulated = SimulatedCluster(replace(hpa(pods_metric(100)), generation=3), replicas=4)
+    status = simulated.reconcile(100).status
+    assert (status.observed_generation, status.current_replicas) == (3, 4)
+
+
+def test_error_without_a_scale_to_write_is_left_out() -> None:
+    assert SimulatedCluster(hpa(pods_metric(100)), replicas=4).reconcile(100, scale_error="no").scale_error is None
+
+
+@pytest.mark.parametrize("stale", [(), ("pods",)], ids=["paused", "stale"])
+@pytest.mark.parametrize("problem", ["no scale", "no metrics"])
+def test_reason_for_a_blocked_scale_does_not_outlast_what_the_proposal_came_from(
+    stale: tuple[str, ...], problem: str
+) -> None:
+    simulated = SimulatedCluster(hpa(pods_metric(100)), replicas=4, config=Config(paused=Pause.ALL))
+    simulated.stale = stale
+    simulated.reconcile(50 if stale else 200)
+    assert simulated.reasons()["ScalingLimited"] == ("StaleWatch" if stale else "Paused")
+    if problem == "no scale":
+        simulated.scale = ReadError("gone")
+    simulated.reconcile("unavailable")
+    assert "ScalingLimited" not in simulated.reasons()
 
 
 # --- several metrics -----------------------------------------------------------------------------------------------
@@ -213,6 +239,11 @@ def test_failed_status_write_does_not_replace_an_earlier_error() -> None:
     message = "New size: 3; reason: pods metric packets above target; error: no"
     assert both.events == (Event("Warning", "FailedRescale", message),)
     assert both.status.desired_replicas == 0, "as before"
+    gone = SimulatedCluster(hpa(pods_metric(100)), replicas=2)
+    gone.scale = ReadError("gone")
+    before = gone.reconcile(100).error
+    gone.hpa = replace(gone.hpa, status=Status())
+    assert gone.reconcile(100, status_error="timed out").error == before
 
 
 # --- scale to zero -------------------------------------------------------------------------------------------------
@@ -310,6 +341,16 @@ def test_invariants_for_any_course_of_metrics(
         if simulated.replicas != before:
             assert simulated.hpa.status.desired_replicas == simulated.replicas
             assert outcome.events[-1].reason == "SuccessfulRescale"
+
+
+def test_incomplete_history_gets_the_last_scale_by_the_monotonic_clock() -> None:
+    status = Status(current_replicas=10, desired_replicas=12, last_scale_ms=NOW - 5_000)
+    above = Observation(
+        hpa=hpa(behavior=AT_ONCE, status=status), scale=Scale(spec_replicas=12, status_replicas=12, selector="app=web")
+    )
+    assert decide(above, History(complete=False), NOW, monotonic_ms=7_000).history == History(
+        recommendations=(Recommendation(12, 7_000),), scale_up_events=(ScaleEvent(2, 7_000 - 4_001),)
+    )
 
 
 # --- reconciliations that must not write -----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class TestPause:
         assert simulated.decision.blocked == BlockedScale(
             paused="all", replicas=4, reason="pods metric packets above target"
         )
-        assert simulated.decision.scale_to is None
+        assert (simulated.decision.scale_to, simulated.decision.rescale_reason) == (None, "")
         assert outcome.events == ()
         assert outcome.error is None
         assert outcome.new_status is not None
