@@ -68,9 +68,11 @@ class Backoff:
 
     def next(self) -> float:
         """Return the next delay, in seconds."""
-        delay = min(self._delay, self._maximum)
-        self._delay = min(self._delay * self._factor, self._maximum)
-        return min(delay * (1 + self._jitter * self._random()), self._maximum)
+        # Less than the maximum, so that the longest delays differ, too: after an outage all have come to them.
+        longest = self._maximum / (1 + self._jitter)
+        delay = min(self._delay, longest)
+        self._delay = min(delay * self._factor, longest)
+        return delay * (1 + self._jitter * self._random())
 
     def reset(self) -> None:
         """Start over after a success."""

@@ -146,8 +146,8 @@ async def test_failed_list_is_retried_with_backoff(down: str, limited: bool) -> 
 
 
 def test_failed_lists_wait_no_longer_than_the_interval() -> None:
-    retries = retries_of_lists(5.0, random=lambda: 0.5)
-    assert [retries.next() for _ in range(4)] == [1.1, 2.2, 4.4, 5.0]
+    retries = retries_of_lists(5.0, random=lambda: 1.0)
+    assert [round(retries.next(), 9) for _ in range(4)] == [1.2, 2.4, 4.8, 5.0]
 
 
 @pytest.mark.parametrize("all_namespaces", [True, False])

@@ -254,10 +254,16 @@ async def test_lease_renewal_is_not_retried_after_its_timeout(tmp_path: Path) ->
 
 
 def test_backoff_grows_to_its_maximum_and_resets() -> None:
-    backoff = Backoff(1, 10, jitter=0.5, random=lambda: 0.5)
+    backoff = Backoff(1, 12, jitter=0.5, random=lambda: 0.5)
     assert [backoff.next() for _ in range(5)] == [1.25, 2.5, 5.0, 10.0, 10.0]
     backoff.reset()
     assert backoff.next() == 1.25
+
+
+@pytest.mark.parametrize(("random", "delay"), [(0.0, 8.0), (0.5, 10.0), (1.0, 12.0)])
+def test_the_longest_delays_differ_too_and_none_is_above_the_maximum(random: float, delay: float) -> None:
+    backoff = Backoff(1, 12, jitter=0.5, random=lambda: random)
+    assert [backoff.next() for _ in range(9)][-2:] == [delay, delay]
 
 
 def test_retries_are_counted_by_code_verb_and_host() -> None:
