@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from autoscaler.core.history import History, Recommendation, ScaleEvent
+from autoscaler.core.history import LONG_AGO_MS, History, Recommendation, ScaleEvent
 from autoscaler.core.model import (
     ContainerResourceMetric,
     CrossVersionObjectReference,
@@ -341,12 +341,13 @@ def _ready(decisions: Sequence[RecordedDecision], held: int) -> Series | None:
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:
     """Return what is known of the time before: recommendations and scale events that changed a kept decision.
 
-    The first decision's proposal stands for all others: each of them that mattered to it is in its record.
+    The first decision's proposal stands for all others: each of them that mattered to it is in its record. If it has
+    none, one that is too old for any window does, since an empty history would be that of a new HPA.
     """
     start_ms, first = used[0]
-    found = []
+    found = [Recommendation(0, LONG_AGO_MS)]
     if first.stabilization is not None:
-        found.append(Recommendation(first.stabilization.proposed_replicas, start_ms))
+        found = [Recommendation(first.stabilization.proposed_replicas, start_ms)]
     for _, record in used:
         earlier = None if record.stabilization is None else record.stabilization.recommendation
         if earlier is not None:

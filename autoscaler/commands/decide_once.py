@@ -9,7 +9,6 @@ that.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config, PodSelection
 from autoscaler.core.decide import decide
 from autoscaler.core.model import HPA, HPA_APIS, KIND, HPAApi
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
@@ -96,7 +96,7 @@ async def decide_once(
     observed = await observer.observe(hpa)
     # An incomplete history only means that the controller is still running. Its next decision uses this history.
     history = replace(histories.of(hpa), complete=True)
-    now_ms, monotonic_ms = round(time.time() * 1000), round(time.monotonic() * 1000)
+    now_ms, monotonic_ms = Clocks().read_ms()
     decision = decide(observed.observation, history, now_ms, monotonic_ms=monotonic_ms)
     return with_sentence(build_record(decision, mode=_MODE)), notes
 

@@ -25,6 +25,7 @@ from autoscaler.core.config import Mode
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Pod
 from autoscaler.loop.clients import ThrottledClients
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.eager import EagerEvaluator
 from autoscaler.loop.endpoint import debug_page, probe_handler, serving
 from autoscaler.loop.foreign_writer import EVENT_REASON, ForeignWriterDetector, event_message
@@ -140,7 +141,7 @@ class Controller:
         self._telemetry.watched("horizontalpodautoscalers", lambda: self._hpas.any_stale)
         self._telemetry.watched("pods", lambda: self._pods.stale)
         self._telemetry.watched("replicasets", lambda: self._replica_sets.stale)
-        self._histories = Histories()
+        self._histories, clocks = Histories(), Clocks()
         self._saved_history: SavedHistoryStore | None = None
         if options.availability.saved_history is not None:
             self._saved_history = SavedHistoryStore(
@@ -149,6 +150,7 @@ class Controller:
                 shard=self._shard,
                 longest_window_ms=options.config.downscale_stabilization_ms,
                 settings=settings.history,
+                clocks=clocks,
             )
         self._recorder = EventRecorder(
             self._clients.objects, component="horizontal-pod-autoscaler", settings=settings.events
@@ -181,6 +183,7 @@ class Controller:
             is_foreign=self._foreign.is_foreign,
             on_decision=self._foreign.decided,
             on_reconciled=lambda *reconciled: self._eager.decided(*reconciled),
+            clocks=clocks,
         )
         self._eager = EagerEvaluator(
             hpa=self._hpas.get,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from autoscaler.core.history import needs_initial_recommendation, record_foreign
 from autoscaler.core.model import HPA, KIND, HPAKey, Status
 from autoscaler.core.observation import Observation
 from autoscaler.core.status import INVALID_SPEC, report_invalid_spec, status_json, targets_line
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.eager import Result
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.observe import Observed, Observer
@@ -53,8 +53,6 @@ class Reconciler:
         on_decision: called after each decision with the HPA, and whether its status has other values of the metrics.
         on_reconciled: called after each reconciliation with the decision, the mode, and the replicas that were written
             to the scale, if any.
-        wall_clock: the time in seconds since the epoch, for statuses and for times that come from the API.
-        clock: a monotonic clock in seconds, for histories and durations.
     """
 
     observer: Observer
@@ -69,8 +67,7 @@ class Reconciler:
     is_foreign: Callable[[HPAKey], bool] = lambda _: False
     on_decision: Callable[[HPAKey, bool], None] = lambda _key, _outdated: None
     on_reconciled: Callable[[Decision, Mode, int | None], None] = lambda _decision, _mode, _replicas: None
-    wall_clock: Callable[[], float] = time.time
-    clock: Callable[[], float] = time.monotonic
+    clocks: Clocks = field(default_factory=Clocks)
     _reported: dict[HPAKey, tuple[str, ...]] = field(default_factory=dict, init=False)
     _reactions: Reactions = field(default_factory=Reactions, init=False)
 
@@ -80,7 +77,7 @@ class Reconciler:
         Returns:
             The error of the reconciliation; None: it succeeded. It may have scaled despite an error.
         """
-        started = self.clock()
+        started = self.clocks.monotonic()
         self._report_annotations(hpa)
         observed, decision = await self._decide(hpa)
         return await self._act(hpa, observed, decision, started=started)
@@ -103,7 +100,7 @@ class Reconciler:
         Returns:
             True if it was scaled up without an error.
         """
-        started = self.clock()
+        started = self.clocks.monotonic()
         try:
             async with asyncio.timeout(timeout):
                 observed = await self.observer.observe(hpa)
@@ -124,7 +121,7 @@ class Reconciler:
 
         scale_error = await self._write_scale(observed, decision) if mode is Mode.ACT else None
         written = mode is Mode.ACT and decision.scale_to is not None and scale_error is None
-        reaction = self._reactions.decided(decision, written_ms=self._now_ms() if written else None)
+        reaction = self._reactions.decided(decision, written_ms=self.clocks.read_ms()[0] if written else None)
         decision = conclude(decision, act=mode is Mode.ACT, scale_error=scale_error)
         # First, before anything can fail or be cancelled, since the scale may have been written.
         self.histories.replace(hpa, decision.next_history)
@@ -143,7 +140,7 @@ class Reconciler:
             self.decisions.add(record)
             if debug:
                 _log.debug("%s: %s", hpa.key, with_sentence(record).sentence)
-        self.telemetry.decided(decision, metric_seconds=observed.seconds, seconds=self.clock() - started)
+        self.telemetry.decided(decision, metric_seconds=observed.seconds, seconds=self.clocks.monotonic() - started)
         self.on_reconciled(decision, mode, decision.scale_to if written else None)
         return decision.error
 
@@ -153,15 +150,15 @@ class Reconciler:
         Returns:
             The error: what is invalid.
         """
-        started = self.clock()
+        started = self.clocks.monotonic()
         self._report_annotations(hpa)
-        status, message = report_invalid_spec(hpa, self._now_ms())
+        status, message = report_invalid_spec(hpa, self.clocks.read_ms()[0])
         self._emit(hpa, [Event("Warning", INVALID_SPEC, message)])
         if status is not None and self.mode_of(hpa) is Mode.ACT:
             status_error = await self._update_status(hpa, status)
             if status_error is not None:
                 self._emit(hpa, [Event("Warning", "FailedUpdateStatus", status_error)])
-        self.telemetry.refused(hpa.key, seconds=self.clock() - started)
+        self.telemetry.refused(hpa.key, seconds=self.clocks.monotonic() - started)
         return message
 
     def changed(self, old: HPA | None, new: HPA) -> None:
@@ -175,7 +172,7 @@ class Reconciler:
             self.stop_comparing(new.key)
         if mode is Mode.ACT:
             return
-        monotonic_ms = self._monotonic_ms()
+        now_ms, monotonic_ms = self.clocks.read_ms()
         before = self.histories.of(new)
         # Without a reconciliation there is no history to add to.
         if before.recommendations and old is not None and old.uid == new.uid:
@@ -184,7 +181,7 @@ class Reconciler:
                 old=old.status,
                 new=new.status,
                 behavior=new.spec.behavior,
-                now_ms=self._now_ms(),
+                now_ms=now_ms,
                 monotonic_ms=monotonic_ms,
             )
             if after != before:
@@ -231,8 +228,8 @@ class Reconciler:
         return observed, decision
 
     def _decide_on(self, observation: Observation) -> Decision:
-        history = self.histories.of(observation.hpa)
-        return decide(observation, history, self._now_ms(), monotonic_ms=self._monotonic_ms())
+        now_ms, monotonic_ms = self.clocks.read_ms()
+        return decide(observation, self.histories.of(observation.hpa), now_ms, monotonic_ms=monotonic_ms)
 
     async def _write_scale(self, observed: Observed, decision: Decision) -> str | None:
         """Scale the target, if that was decided; returns the error."""
@@ -282,12 +279,6 @@ class Reconciler:
         for problem in problems:
             _log.warning("%s: %s", hpa.key, problem)
             self._emit(hpa, [Event("Warning", "InvalidAnnotation", problem)])
-
-    def _now_ms(self) -> int:
-        return round(self.wall_clock() * 1000)
-
-    def _monotonic_ms(self) -> int:
-        return round(self.clock() * 1000)
 
 
 def object_reference(hpa: HPA) -> ObjectReference:

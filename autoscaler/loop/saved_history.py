@@ -15,7 +15,6 @@ import base64
 import binascii
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -25,6 +24,7 @@ import msgspec
 
 from autoscaler.core.config import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.model import HPAKey
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.histories import (
     LIMIT_BYTES,
     Histories,
@@ -87,8 +87,7 @@ class SavedHistoryStore:
         longest_window_ms: the stabilization window of the flags; samples older than this and than the API's longest
             window are dropped.
         settings: see HistorySettings.
-        wall_clock: the current time in seconds since the epoch.
-        clock: the clock of the histories, in seconds.
+        clocks: those of the decisions.
     """
 
     def __init__(
@@ -99,8 +98,7 @@ class SavedHistoryStore:
         shard: Shard,
         longest_window_ms: int = 0,
         settings: HistorySettings = DEFAULTS.history,
-        wall_clock: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        clocks: Clocks | None = None,
     ) -> None:
         self._client = client
         self._location = location
@@ -109,8 +107,7 @@ class SavedHistoryStore:
         self._path = f"{self._collection}/{quote(self._name, safe='')}"
         self._longest_window_ms = max(MAX_STABILIZATION_WINDOW_MS, longest_window_ms)
         self._settings = settings
-        self._wall_clock = wall_clock
-        self._clock = clock
+        self._clocks = clocks or Clocks()
         self._saved_changes: tuple[int, bool] | None = None
         self.problem = ""
         """The reason why the last save or load failed; empty: it succeeded."""
@@ -253,7 +250,8 @@ class SavedHistoryStore:
             _log.info("%s: no problem any more", where)
 
     def _times(self) -> _Times:
-        return {"now_ms": round(self._wall_clock() * 1000), "monotonic_ms": round(self._clock() * 1000)}
+        now_ms, monotonic_ms = self._clocks.read_ms()
+        return {"now_ms": now_ms, "monotonic_ms": monotonic_ms}
 
 
 def _content(config_map: _ConfigMap, key: str) -> bytes:

@@ -19,6 +19,7 @@ from autoscaler.core.decide import decide
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA, HPAKey
 from autoscaler.core.observation import Observation, Pod, Scale, ValuesResponse
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.eager import EagerEvaluator, Result
 from autoscaler.loop.observe import Observer
 from autoscaler.loop.options import Options
@@ -158,8 +159,7 @@ async def _simulate(
         client,
         kube,
         FLAGS,
-        wall_clock=lambda: START + clock() - start,
-        clock=clock,
+        clocks=Clocks(lambda: START + clock() - start, clock),
         decisions=DecisionLog(
             0, on_record=lambda line: run.records.append(msgspec.json.decode(line, type=DecisionRecord))
         ),

@@ -9,6 +9,7 @@ import pytest
 from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, MILLISCALE
 from autoscaler.core.observation import Pod, ReadyCondition
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.histories import Histories
 from autoscaler.loop.metrics_client import MetricsClient
 from autoscaler.loop.observe import Observer
@@ -170,8 +171,7 @@ def reconciler(
         telemetry=telemetry,
         decisions=decisions,
         shadow=shadow,
-        wall_clock=clock,
-        clock=clock.monotonic,
+        clocks=Clocks(clock, clock.monotonic),
     )
 
 

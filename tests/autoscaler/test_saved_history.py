@@ -16,6 +16,7 @@ from autoscaler.core.config import MAX_STABILIZATION_WINDOW_MS
 from autoscaler.core.history import History, Recommendation
 from autoscaler.core.model import HPA
 from autoscaler.loop import saved_history
+from autoscaler.loop.clocks import Clocks
 from autoscaler.loop.histories import Histories, decode, encode
 from autoscaler.loop.saved_history import SavedHistoryLocation, SavedHistoryStore
 from autoscaler.loop.sharding import Shard
@@ -61,8 +62,7 @@ class Place:
             client,
             location=HERE,
             shard=shard or Shard(),
-            wall_clock=lambda: NOW / 1000,
-            clock=lambda: NOW / 1000,
+            clocks=Clocks(lambda: NOW / 1000, lambda: NOW / 1000),
             **options,
         )
 
@@ -227,8 +227,7 @@ async def test_loading_is_retried_while_the_api_server_is_unavailable(
         location=HERE,
         shard=Shard(),
         settings=QUICK,
-        wall_clock=lambda: NOW / 1000,
-        clock=lambda: NOW / 1000,
+        clocks=Clocks(lambda: NOW / 1000, lambda: NOW / 1000),
     )
     assert await store.load() == memory.snapshot()
 

@@ -26,12 +26,15 @@ from autoscaler.core.observation import (
     Scale,
     ValuesResponse,
 )
+from autoscaler.loop.clocks import Clocks
 from autoscaler.records.build import build_record
 from autoscaler.records.decision_log import DecisionLog
 from autoscaler.records.record import DecisionRecord
 from tests.replay.builders import START_MS
 
 REQUESTS_PER_CORE = 500
+_BOOT_MS = START_MS - 864_000_000.3
+"""When the monotonic clock began: between two milliseconds."""
 REQUESTS = {"cpu": 250, "memory": 128 * 2**20 * 1000}
 
 
@@ -55,6 +58,8 @@ class Live:
     """How often a metric fails."""
     refusals: float = 0.0
     """How often a scale cannot be written."""
+    interruptions: float = 0.0
+    """How often the process has to wait between its readings of the two clocks."""
     startup_seconds: float = 60.0
     """The longest start-up of a pod."""
     replicas: int = 2
@@ -63,6 +68,12 @@ class Live:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.now_ms = START_MS
+        self.fraction_ms = 0.0
+        """Of the time, beside `now_ms`."""
+        self.clocks = Clocks(
+            wall=lambda: (self.now_ms + self.fraction_ms + self._interruption_ms()) / 1000,
+            monotonic=lambda: (self.now_ms + self.fraction_ms - _BOOT_MS) / 1000,
+        )
         self.history = History()
         self.log = DecisionLog(1000)
         self.pods: list[_Pod] = []
@@ -94,7 +105,8 @@ class Live:
             pods=listed,
             responses=tuple(self._response(index, total) for index in range(len(self.hpa.spec.metrics))),
         )
-        decision = decide(observation, self.history, self.now_ms)
+        now_ms, monotonic_ms = self.clocks.read_ms()
+        decision = decide(observation, self.history, now_ms, monotonic_ms=monotonic_ms)
         refused = self.random.random() < self.refusals
         error = "the object has been modified" if decision.scale_to is not None and refused else None
         decision = conclude(decision, scale_error=error)
@@ -104,6 +116,9 @@ class Live:
         if decision.scale_to is not None and error is None and self.mode == "act":
             self.replicas = decision.scale_to
             self._resize()
+
+    def _interruption_ms(self) -> float:
+        return self.random.uniform(0, 200) if self.random.random() < self.interruptions else 0.0
 
     def _resize(self) -> None:
         living = [pod for pod in self.pods if pod.deleted_ms is None]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
 from autoscaler.core.quantities import milli_value, quantity_text
 from autoscaler.records.record import DecisionRecord
@@ -34,6 +35,10 @@ BEHAVIOR = {
 ONE_PERIOD = {
     "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 120}]},
     "scaleDown": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 120}], "stabilizationWindowSeconds": 60},
+}
+THREE_SECONDS = {
+    "scaleUp": {"policies": [{"type": "Pods", "value": 3, "periodSeconds": 3}], "stabilizationWindowSeconds": 1},
+    "scaleDown": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}], "stabilizationWindowSeconds": 3},
 }
 MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "90"}}}
 
@@ -119,9 +124,24 @@ def test_recommendation_exactly_as_old_as_the_window_counts_as_it_did() -> None:
     assert scales(replayed(live, load_of(live)), live.records) == [scaled]
 
 
+@pytest.mark.parametrize("behavior", [None, THREE_SECONDS], ids=["defaults", "behavior"])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_that_end_within_a_millisecond_of_a_decision_end_as_they_did(seed: int, behavior: Any) -> None:
+    config = Config(downscale_stabilization_ms=3000)
+    live = Live(make_hpa(behavior=behavior), seed=seed, config=config, interruptions=0.1)
+    for total in wave(300, low=100, high=1500, period=20):
+        live.fraction_ms = live.random.uniform(-0.6, 0.6)
+        live.reconcile(total)
+        live.now_ms += live.random.choice([999, 1000, 1001])
+
+    notes = notes_of(live, load_of(live))
+
+    assert "present: all 300 decisions are the same as the autoscaler's." in notes
+
+
 @pytest.mark.parametrize("behavior", [None, BEHAVIOR, ONE_PERIOD], ids=["defaults", "behavior", "one period"])
 def test_later_beginning_has_the_history_that_mattered(behavior: Any) -> None:
-    live = Live(make_hpa(behavior=behavior), seed=5)
+    live = Live(make_hpa(behavior=behavior), seed=5, failures=0.1)
     live.run(wave(120, low=100, high=1500))
     for first in range(5, 80, 7):
         records = live.records[first:]
