@@ -3,10 +3,8 @@
 A chunk that the server refuses for its size is halved. Chunks begin at multiples of their length since the epoch, so
 that a later replay of nearly the same range finds them in the cache. Of each response one value per time is stored.
 
-The cache is on disk, so that a replay that was interrupted, or is repeated, continues from there. A file holds the
-values of one chunk: a checksum, and doubles, NaN where there is no value. Files are written under another name and
-renamed. One that is damaged counts as missing. The least recently used ones are removed when all together exceed the
-limit.
+The cache is an SQLite database, so that a replay that was interrupted, or is repeated, continues from there, and
+several processes may share it. Its entries are compressed, with zlib's checksum. A damaged one counts as missing.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ import contextlib
 import hashlib
 import math
 import os
+import sqlite3
 import sys
-import tempfile
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,10 +37,13 @@ _SETTLED_MS: Final = 10 * 60 * 1000
 """Samples may arrive late, so a chunk is cached only if it ended so long ago."""
 _EVERYTHING: Final = LabelSelector()
 _ERROR: Final = math.inf  # adding values keeps it infinite
-_SUFFIX: Final = ".chunk"
-_VERSION: Final = "1"
-_CHECKSUM_BYTES: Final = 4
 _LIMIT: Final = 256 * 1024 * 1024
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS chunks (key BLOB PRIMARY KEY, content BLOB)"
+_FIND: Final = "SELECT content FROM chunks WHERE key = ?"
+_STORE: Final = "REPLACE INTO chunks VALUES (?, ?)"
+"""With the highest row id, since the row is new; so row ids are in the order of use."""
+_PRUNE: Final = """DELETE FROM chunks WHERE key IN (SELECT key FROM (
+    SELECT key, sum(length(content)) OVER (ORDER BY rowid DESC) AS size FROM chunks) WHERE size > ?)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,89 +97,64 @@ class ChunkCache:
     """
 
     def __init__(self, folder: Path, *, limit: int = _LIMIT) -> None:
-        self._folder = folder
+        self._path = folder / "chunks.sqlite"
         self._limit = limit
         self.problem = ""
 
     def get(self, key: Iterable[object], count: int) -> array[float] | None:
-        """Return the `count` values of a chunk; None if it is not cached, or damaged."""
-        path = self._path(key)
-        try:
-            content = path.read_bytes()
-            os.utime(path)
-        except OSError:
-            return None
-        checksum, packed = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
-        values: array[float] = array("d")
-        if len(packed) != count * values.itemsize or checksum != _checksum(packed):
-            return None
-        values.frombytes(packed)
-        return values
+        """Return the `count` values of a chunk, which is then the most recently used; None: not cached, or damaged."""
+        hashed, values = _hashed(key), array("d")
+        for (content,) in self._execute(_FIND, hashed):
+            with contextlib.suppress(zlib.error, TypeError, ValueError):
+                values.frombytes(zlib.decompress(content))
+                self._execute(_STORE, hashed, content)
+        return values if len(values) == count else None
 
     def put(self, key: Iterable[object], values: array[float]) -> None:
         """Store a chunk."""
-        packed = values.tobytes()
-        scratch = ""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".new-", delete=False) as file:
-                scratch = file.name
-                file.write(_checksum(packed) + packed)
-            Path(scratch).replace(self._path(key))
-        except OSError as error:
-            self.problem = f"{self._folder} cannot be written: {error.strerror or error}"
-            with contextlib.suppress(OSError):
-                Path(scratch).unlink()
+        self._execute(_STORE, _hashed(key), zlib.compress(values.tobytes()))
 
     def prune(self) -> None:
         """Remove the least recently used chunks beyond the limit."""
-        found: list[tuple[float, int, Path]] = []
-        with contextlib.suppress(OSError):
-            for path in self._folder.glob(f"*{_SUFFIX}"):
-                stat = path.stat()
-                found.append((stat.st_mtime, stat.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if total <= self._limit:
-                return
+        self._execute(_PRUNE, self._limit)
+
+    def _execute(self, statement: str, *parameters: object) -> list[tuple[bytes]]:
+        """Return the rows of a statement; none if there is no database, or it is damaged, and then removed."""
+        try:
+            if statement is _STORE:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            elif not self._path.exists():
+                return []
+            with contextlib.closing(sqlite3.connect(self._path)) as database, database:
+                database.execute("PRAGMA synchronous = OFF")  # damage is noticed, and can be fetched again
+                database.execute(_TABLE)
+                return database.execute(statement, parameters).fetchall()
+        except (OSError, sqlite3.OperationalError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self.problem = f"{self._path.parent} cannot be written: {why}"
+        except sqlite3.DatabaseError:
             with contextlib.suppress(OSError):
-                path.unlink()
-            total -= size
-
-    def _path(self, key: Iterable[object]) -> Path:
-        text = "\0".join(map(str, (_VERSION, sys.byteorder, *key)))
-        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}{_SUFFIX}"
+                for path in self._path.parent.glob(f"{self._path.name}*"):  # with its journal
+                    path.unlink()
+        return []
 
 
-def _checksum(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
+def _hashed(key: Iterable[object]) -> bytes:
+    return hashlib.sha256("\0".join(map(str, (sys.byteorder, *key))).encode()).digest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReader:
-    """Reads the values of queries.
+    """Reads the values of queries."""
 
-    Args:
-        client: returns the client for a destination.
-        cache: the chunks on disk.
-        cache_key: identifies a destination's server and tenant.
-        now_ms: the current time.
-        on_chunk: called after each chunk.
-    """
-
-    def __init__(
-        self,
-        client: Callable[[Destination], RangeClient],
-        *,
-        cache: ChunkCache,
-        cache_key: Callable[[Destination], Sequence[object]],
-        now_ms: int,
-        on_chunk: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._client = client
-        self._cache = cache
-        self._cache_key = cache_key
-        self._now_ms = now_ms
-        self._on_chunk = on_chunk
+    client: Callable[[Destination], RangeClient]
+    """Returns the client for a destination."""
+    cache: ChunkCache
+    cache_key: Callable[[Destination], Sequence[object]]
+    """Identifies a destination's server and tenant."""
+    now_ms: int
+    on_chunk: Callable[[], None] = lambda: None
+    """Called after each chunk."""
 
     def read(self, query: RangeQuery, times: range) -> array[float]:
         """Return the value at each time, NaN where there is none.
@@ -189,25 +165,25 @@ class RangeReader:
         values: array[float] = array("d")
         for chunk in chunks(times):
             values.extend(self._chunk(query, chunk))
-            self._on_chunk()
+            self.on_chunk()
         return values
 
     def _chunk(self, query: RangeQuery, times: range) -> array[float]:
         key = (
-            *self._cache_key(query.destination),
+            *self.cache_key(query.destination),
             *(query.query, query.labels, query.selector, query.milli, query.total, query.nan, query.inf, query.empty),
             *(times.start, times.step, len(times)),
         )
-        cached = self._cache.get(key, len(times))
+        cached = self.cache.get(key, len(times))
         if cached is not None:
             return cached
         values = self._fetch(query, times)
-        if times[-1] < self._now_ms - _SETTLED_MS and not all(map(math.isnan, values)):
-            self._cache.put(key, values)
+        if times[-1] < self.now_ms - _SETTLED_MS and not all(map(math.isnan, values)):
+            self.cache.put(key, values)
         return values
 
     def _fetch(self, query: RangeQuery, times: range) -> array[float]:
-        client = self._client(query.destination)
+        client = self.client(query.destination)
         try:
             result = client.range(query.query, start_ms=times.start, end_ms=times[-1], step_ms=times.step)
         except TooLargeError as error:

@@ -261,7 +261,7 @@ class PrometheusReader:
         total += sum(len(chunks(each)) for each in histories.values())
         with progress(total, shown_on_terminal=settings.show_progress) as advance:
             reader = RangeReader(
-                self._client,
+                client=self._client,
                 cache=self._cache,
                 cache_key=lambda destination: _cache_key(destination, settings.options),
                 now_ms=round(settings.clock() * 1000),

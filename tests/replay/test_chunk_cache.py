@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import struct
+import multiprocessing
+import sqlite3
 from array import array
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,7 +47,8 @@ def read(server: Server, folder: Path, times: range, *, tenant: str = "", query:
         assert destination is DEFAULT_DESTINATION
         return server
 
-    reader = RangeReader(client, cache=ChunkCache(folder), cache_key=lambda _: ("http://p", tenant), now_ms=NOW)
+    cache = ChunkCache(folder)
+    reader = RangeReader(client=client, cache=cache, cache_key=lambda _: ("http://p", tenant), now_ms=NOW)
     return reader.read(query, times)
 
 
@@ -88,17 +89,30 @@ def test_interrupted_replay_continues(tmp_path: Path) -> None:
     assert list(values) == [time // STEP for time in day()]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 20, None], ids=["empty", "zeros", "one bit"])
-def test_damaged_chunk_is_requested_again(tmp_path: Path, damage: bytes | None) -> None:
+@pytest.mark.parametrize("damage", [b"", b"\0" * 20, b"damaged" * 1000], ids=["empty", "short", "long"])
+def test_damaged_database_is_empty(tmp_path: Path, damage: bytes) -> None:
     values = read(Server(), tmp_path, day(count=1_000))
-    for path in tmp_path.iterdir():
-        content = bytearray(path.read_bytes())
-        content[100] ^= 1
-        path.write_bytes(bytes(content) if damage is None else damage)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(damage)
     server = Server()
     assert read(server, tmp_path, day(count=1_000)) == values
     assert len(server.requested) == 1
     assert read(Server(), tmp_path, day(count=1_000)) == values
+    path.write_bytes(path.read_bytes()[:-5_000])  # a disk was full
+    assert read(Server(), tmp_path, day(count=1_000)) == values
+
+
+def test_damaged_chunk_is_requested_again(tmp_path: Path) -> None:
+    values = read(Server(), tmp_path, day(count=1_000))
+    [path] = tmp_path.iterdir()
+    with sqlite3.connect(path) as database:
+        [(content,)] = database.execute("SELECT content FROM chunks")
+        changed = bytes([*content[:100], content[100] ^ 1, *content[101:]])
+        database.execute("UPDATE chunks SET content = ?", [changed])
+    database.close()
+    server = Server()
+    assert read(server, tmp_path, day(count=1_000)) == values
+    assert len(server.requested) == 1
 
 
 def test_recent_chunk_is_not_cached(tmp_path: Path) -> None:
@@ -123,23 +137,28 @@ def test_tenants_and_queries_have_chunks_of_their_own(tmp_path: Path) -> None:
         assert len(server.requested) == 1
 
 
-def test_files_are_written_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> Path:
-        raise OSError("no space left on device")
+def use(folder: Path, number: int) -> list[bool]:
+    """Store chunks, and read those of others."""
+    cache = ChunkCache(folder)
+    for chunk in range(10):
+        cache.put([number, chunk], array("d", [number]) * 100)
+    cache.prune()
+    assert cache.problem == ""
+    return [cache.get([number, chunk], 100) is not None for chunk in range(10)]
 
-    monkeypatch.setattr(Path, "replace", fail)
-    read(Server(), tmp_path, day(count=10))
-    assert list(tmp_path.iterdir()) == []
+
+def test_threads_and_processes_use_it_at_the_same_time(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(1, spawn) as processes:
+        pools = (threads, processes, threads)
+        futures = [pool.submit(use, tmp_path, number) for number, pool in enumerate(pools)]
+        assert all(all(each.result()) for each in futures)
 
 
 def test_least_recently_used_chunks_are_removed(tmp_path: Path) -> None:
-    cache = ChunkCache(tmp_path, limit=2_000)
+    cache = ChunkCache(tmp_path, limit=50)
     for number in range(4):
         cache.put([number], array("d", [number]) * 100)
-    for number, path in enumerate(
-        sorted(tmp_path.iterdir(), key=lambda path: struct.unpack_from("d", path.read_bytes(), 4))
-    ):
-        os.utime(path, (number, number))
     used = cache.get([0], 100)  # which makes it the most recently used
     cache.prune()
     assert used is not None
@@ -185,7 +204,7 @@ def test_progress_is_shown_on_a_terminal_only(
 def test_reader_reports_each_chunk(tmp_path: Path) -> None:
     chunks: list[None] = []
     reader = RangeReader(
-        lambda _: Server(),
+        client=lambda _: Server(),
         cache=ChunkCache(tmp_path),
         cache_key=lambda _: (),
         now_ms=NOW,
