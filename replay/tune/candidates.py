@@ -38,6 +38,8 @@ _WINDOWS: Final = (60.0, 120.0, 300.0, 600.0)
 _OF_MEAN_REPLICAS: Final = (0.25, 0.5)
 _TINY: Final = 1e-6
 _ROUNDED: Final = 1e-3
+_LEAST_WHOLE_MILLI: Final = 20_000
+_LEAST_BINARY: Final = 100 * 1024
 _SERVER_FIELDS: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SOURCES: Final = {
@@ -186,20 +188,20 @@ def _set_targets(found: dict[str, Any], hpa: HPA, load: Load, settings: Settings
             request = load.requests[metric_name(spec.source)] / 1000
             target["averageUtilization"] = max(1, math.floor(share * 100 * capacity / request + _ROUNDED))
         else:
-            target["averageValue"] = _quantity(share * capacity)
+            target["averageValue"] = _quantity(share * capacity, spec.target.average_value.quantity)
 
 
-def _quantity(value: float) -> str:
-    """Return a quantity of three digits, or of all digits before the point, rounded down; at least 1m."""
+def _quantity(value: float, given: Quantity) -> str:
+    """Return a quantity as people write it, rounded down by at most 5 %: three digits, no fraction from 20 on.
+
+    It has a binary suffix, such as Mi, if the given one has. It is at least 1m.
+    """
+    if given.format is Format.BINARY_SI and value >= _LEAST_BINARY:
+        unit = 1024 ** int(math.log(value / 100, 1024))
+        return str(Quantity(math.floor(value / unit + _ROUNDED) * unit, 0, Format.BINARY_SI))
     milli = max(1, math.floor(value * 1000 + _ROUNDED))
-    digits = int(math.log10(milli)) + 1
-    if digits > 3:
-        unit = 10 ** min(digits - 3, 3)
-        milli = milli // unit * unit
-    units, rest = divmod(milli, 1000)
-    if rest == 0 and units % 1024 == 0:
-        return str(Quantity(units, 0, Format.BINARY_SI))
-    return milli_text(milli)
+    unit = 10 ** max(int(math.log10(milli)) - 2, 3 if milli >= _LEAST_WHOLE_MILLI else 0)
+    return milli_text(milli // unit * unit)
 
 
 def _mapping(parent: dict[str, Any], name: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def verdict(tuned: Tuned) -> list[str]:
         found = [f"{none}: none of {tuned.replays - 1} candidates was better {worth}."]
         if tuned.given_target > tuned.options.max_target:
             found.append(
-                f"Its target is {tuned.given_target:.3g} % of the capacity, above --max-target, which is "
+                f"Its target is {tuned.given_target:.3g}% of the capacity, above --max-target, which is "
                 f"{tuned.options.max_target:g}%: no higher one was tried."
             )
         whole, least = total(tuned.given.days), parse_hpa(tuned.given.document).spec.min_replicas
@@ -153,8 +153,8 @@ def _changes(tuned: Tuned, winner: TunedSpec) -> str:
     )
     if TARGET not in winner.candidate:
         return text
-    several = len(target_percents(given, tuned.load, tuned.settings)) > 1
-    return f"{text}; the {'first ' * several}target is {winner.candidate[TARGET]:g}% of the capacity"
+    first, *others = target_percents(found, tuned.load, tuned.settings).values()
+    return f"{text}; the {'first ' * bool(others)}target is {first:.3g}% of the capacity"
 
 
 def _why_rejected(tuned: Tuned) -> str:
@@ -178,8 +178,12 @@ def changes_of(tuned: Tuned, found: Figures, given: Figures) -> str:
     overload = f"overload stays at {before}"
     if before != after:
         overload = f"{_moves('overload', given.overload_ratio, found.overload_ratio)} from {before} to {after}"
+    cost, saved_cost = tuned.settings.pod_cost, ""
+    if cost is not None:
+        worth, verb = cost * (given.pod_hours - found.pod_hours), "saves" if share <= 0 else "costs"
+        saved_cost = f" ({verb} {abs(worth):,.2f} of {cost * given.pod_hours:,.2f})"
     return (
-        f"{abs(share) * 100:.1f} % {'fewer' if share <= 0 else 'more'} pod-hours; {overload} of requests{allowed}, "
+        f"{abs(share):.1%} {'fewer' if share <= 0 else 'more'} pod-hours{saved_cost}; {overload} of requests{allowed}, "
         f"{_counts('scale events', given.scale_events, found.scale_events)}, "
         f"{_counts('flaps', given.flaps, found.flaps)}"
     )
@@ -212,7 +216,7 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
             low, high = interval
             share = f"saved: {low:.1%} to {high:.1%}" if high > 0 else f"more: {-high:.1%} to {-low:.1%}"
             yield (
-                f"Pod-hours {share} (90 % interval, if days like these go on); fewer on {fewer} of "
+                f"Pod-hours {share} (90% interval, if days like these go on); fewer on {fewer} of "
                 f"{days.count(len(pairs))}."
             )
         else:
@@ -264,7 +268,7 @@ def _method(tuned: Tuned) -> Iterator[str]:
             limit = f"as much as the given spec's, or {limit} if that is more"
         yield (
             f"Limits: overload {limit}, also on the worst fifth of the days; {churn}; a target of at most "
-            f"{tuned.options.max_target:g} % of the capacity."
+            f"{tuned.options.max_target:g}% of the capacity."
         )
     else:
         yield f"Limits: no more pod-hours than the given spec; {churn}."

@@ -81,12 +81,25 @@ def test_spec_with_needless_pods_gets_a_higher_target_and_the_report_says_what_g
     target = better.recommended.candidate["target"]
     changed = f"target {target:g} (now 50); the target is {target:g}% of the capacity"
     assert printed.startswith(f"# Recommended for shop/web: {changed}.\n")
-    fewer = f"{100 * (1 - found.pod_hours / given.pod_hours):.1f} % fewer pod-hours"
+    fewer = f"{100 * (1 - found.pod_hours / given.pod_hours):.1f}% fewer pod-hours"
     assert f"{fewer}; overload rises from 0% to" in printed
     assert "of requests (2% allowed), scale events" in printed
     assert given.scale_events != found.scale_events
     verb = "rise" if found.scale_events > given.scale_events else "fall"
     assert f"scale events {verb} from {given.scale_events} to {found.scale_events}, flaps" in printed
+
+
+def test_report_has_the_cost_that_is_saved(better: Tuned) -> None:
+    assert better.winner is not None
+    given, found = (total(spec.unseen).pod_hours for spec in (better.given, better.winner))
+    priced = report.text(replace(better, settings=replace(better.settings, pod_cost=2.0)))
+    assert f"% fewer pod-hours (saves {2 * (given - found):,.2f} of {2 * given:,.2f}); overload rises" in priced
+
+
+def test_share_of_the_capacity_is_that_of_the_rounded_target(better: Tuned) -> None:
+    assert better.winner is not None
+    settings = replace(better.settings, capacity={"rps": 2 * better.winner.candidate["target"]})
+    assert "the target is 50% of the capacity" in report.text(replace(better, settings=settings))
 
 
 def test_report_has_what_is_assumed_of_pods_and_controller() -> None:
@@ -161,20 +174,20 @@ def test_too_few_days_are_said_with_the_numbers() -> None:
     printed = report.text(tuned)
     assert printed.startswith("# Too few days to recommend anything for shop/web: 3 days of load.\n")
     assert re.search(
-        r"# The best one: target \d+ \(now 50\); .* of the capacity. It needs \d+\.\d % fewer pod-hours", printed
+        r"# The best one: target \d+ \(now 50\); .* of the capacity. It needs \d+\.\d% fewer pod-hours", printed
     )
     assert yaml.safe_load(printed) is None
 
 
 def test_interval_is_shown_from_a_week_on(better: Tuned) -> None:
     short, week = better, tuned_on(waves(7), goal=Goal(max_overload=0.02))
-    assert "90 % interval" not in report.text(short)
+    assert "90% interval" not in report.text(short)
     assert json.loads(report.json(short))["savedPodHours"]["low"] is None
     assert week.winner is not None
     low, high = saved_interval(
         [each.pod_hours for each in week.winner.unseen], [each.pod_hours for each in week.given.unseen]
     )
-    assert f"Pod-hours saved: {low:.1%} to {high:.1%} (90 % interval" in report.text(week)
+    assert f"Pod-hours saved: {low:.1%} to {high:.1%} (90% interval" in report.text(week)
     saved = json.loads(report.json(week))["savedPodHours"]
     assert (saved["low"], saved["high"]) == (low, high)
     assert low < saved["share"] < high
@@ -323,7 +336,7 @@ def test_given_target_above_the_highest_one_is_said() -> None:
     tuned = tuned_on(waves(5), goal=goal, max_target=40.0)
     assert tuned.verdict is Verdict.NONE
     assert report.verdict(tuned)[1] == (
-        "Its target is 50 % of the capacity, above --max-target, which is 40%: no higher one was tried."
+        "Its target is 50% of the capacity, above --max-target, which is 40%: no higher one was tried."
     )
     assert len(report.verdict(tuned_on(waves(5), goal=goal, max_target=50.0))) == 1
 

@@ -164,7 +164,27 @@ def test_every_candidate_is_a_valid_hpa() -> None:
 
 def test_targets_are_rounded_down_to_stay_within_the_capacity() -> None:
     changed = object_of(hpa_document(pods_metric(average="70")), {"target": 99.96})
-    assert changed["spec"]["metrics"] == [pods_metric(average="99900m")]
+    assert changed["spec"]["metrics"] == [pods_metric(average="99")]
+
+
+@pytest.mark.parametrize(
+    ("given", "capacity", "found"),
+    [
+        ("35M", 49_902_828.0, "44900k"),
+        ("35k", 49_902.828, "44900"),
+        ("1k", 2276.0, "2040"),
+        ("70", 94.4285, "84"),
+        ("3", 3.4689, "3120m"),
+        ("2m", 0.0005, "1m"),
+        ("512Mi", 1024.0**3, "921Mi"),
+        ("1Gi", 2 * 1024.0**3, "1843Mi"),
+    ],
+)
+def test_targets_are_round_quantities_in_the_units_of_the_given_one(given: str, capacity: float, found: str) -> None:
+    metric = pods_metric(average=given)
+    settings = Settings(capacity={"rps": capacity})
+    changed = candidate_object(hpa_document(metric), make_hpa(metric), load_of(rps=[1.0]), settings, {"target": 90.0})
+    assert changed["spec"]["metrics"] == [pods_metric(average=found)]
 
 
 def test_yaml_keeps_quantities_as_text() -> None:
