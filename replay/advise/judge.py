@@ -108,8 +108,6 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
     at_max = _share(load, lambda replicas: replicas >= hpa.spec.max_replicas)
     at_min = _share(load, lambda replicas: replicas <= hpa.spec.min_replicas)
     counted = _days_with_load(load, days)
-    if load.startup is None:  # the samples of the replicas are too far apart to show it
-        raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
     if not counted:
         raise ReplayError("the load is zero, or has no values most of the time")
     found = Advice(
@@ -121,9 +119,11 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
         at_max=at_max,
     )
     capacity = _capacity(hpa, load)
-    fixed = _without_search(hpa, at_max, at_min, has_capacity=bool(capacity), may_need_max=_may_need_max(hpa, load))
+    fixed = _without_search(hpa, load, at_max, at_min, has_capacity=bool(capacity))
     if not capacity:
         return _without_target(found, fixed)
+    if load.startup is None:  # the samples of the replicas are too far apart to show it
+        raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
     settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=load.startup.milliseconds)
     problem = Problem(document=file.document, load=load, settings=settings, days=days)
     given = evaluate(problem, Run({}))
@@ -180,26 +180,32 @@ def _capacity(hpa: HPA, load: Load) -> dict[str, float]:
     return capacity
 
 
-def _may_need_max(hpa: HPA, load: Load) -> bool:
-    """Return whether the load of a metric has come near to the targets of maxReplicas, or has no target per pod."""
+def _may_need(hpa: HPA, load: Load, replicas: float) -> bool:
+    """Return whether the load of a metric has come near to the targets of so many, or has no target per pod."""
     for spec in hpa.spec.metrics:
         target, values = target_per_pod(spec, load.requests), load.series[metric_key(spec.source)].values
-        if target is None or any(value >= _NEARLY_ALWAYS * target * (hpa.spec.max_replicas - 1) for value in values):
+        if target is None or any(value >= _NEARLY_ALWAYS * target * (replicas - 1) for value in values):
             return True
     return False
 
 
-def _without_search(hpa: HPA, at_max: float, at_min: float, *, has_capacity: bool, may_need_max: bool) -> str:
+def _without_search(hpa: HPA, load: Load, at_max: float, at_min: float, *, has_capacity: bool) -> str:
     """Return the advice that needs no replays; "" if they are needed."""
     if hpa.spec.min_replicas == hpa.spec.max_replicas:
         return "none: minReplicas is maxReplicas"
     if at_max >= _NOTABLE:
         shown = f"at max {at_max:.0%} of the time"
-        return f"raise maxReplicas: {shown}" if may_need_max else f"find out why: {shown}, which its load never needed"
+        if _may_need(hpa, load, hpa.spec.max_replicas):
+            return f"raise maxReplicas: {shown}"
+        return f"find out why: {shown}, which its load never needed"
     if has_capacity:
         return ""
     if at_min >= _NEARLY_ALWAYS:
         return f"none for the target: at minReplicas {at_min:.0%} of the time"
+    assert load.replicas is not None
+    least = min(value for value in load.replicas.values if not math.isnan(value))
+    if least > hpa.spec.min_replicas and not _may_need(hpa, load, least):
+        return f"find out why: never below {least:g} replicas, which its load never needed"
     return _GOOD
 
 

@@ -17,7 +17,7 @@ from replay.advise.judge import CARRIED_MS, Advice
 from replay.output.table import console_of
 
 _TIMES: Final = re.compile(r" between \S+ and \S+?Z")
-_LONGEST_PHRASE: Final = 100
+_LONGEST_PHRASE: Final = 160
 _HEADINGS: Final = ("HPA", "POD-HOURS", "OVERLOAD", "AT MAX", "ADVICE", "SAVES", "SURE?")
 _NUMBERS: Final = ("POD-HOURS", "OVERLOAD", "AT MAX", "SAVES")
 

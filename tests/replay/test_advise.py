@@ -178,6 +178,17 @@ def test_given_time_until_ready_is_used_where_none_is_recorded(tmp_path: Path) -
     assert (found["reason"], found["advice"]) == ("", "none: it is good")
 
 
+def test_without_a_scale_up_an_idle_hpa_is_judged_without_the_time_until_ready(tmp_path: Path) -> None:
+    idle = Workload(load=lambda _: 40.0, replicas=lambda _: 2.0, minimum=2, startup=None)
+    stuck = replace(idle, replicas=lambda _: 9.0)
+    with running({"idle": idle, "stuck": stuck}, tmp_path) as servers:
+        found = documents(advise(servers, "-A", "--from=5d", "-o", "json", *ENDED))
+    assert [each["reason"] for each in found.values()] == ["", ""]
+    assert found["idle"]["advice"] == "none for the target: at minReplicas 100% of the time"
+    assert found["idle"]["podHours"] == pytest.approx(240, abs=3)
+    assert found["stuck"]["advice"] == "find out why: never below 9 replicas, which its load never needed"
+
+
 def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
     hostile = "web\x1b]0;title\x07"
     with running({hostile: WORKLOADS["good"]}, tmp_path) as servers:
