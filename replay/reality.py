@@ -9,8 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.core.model import HPA, MetricSpec, PodsMetric, ResourceMetric
-from replay.load import Load, ReplayError, Series, Startup
+from replay.load import Load, ReplayError, Series, Startup, metric_key
+from replay.simulation import target_per_pod
 
+CARRIED_MS: Final = 15 * 60_000
+"""How long pods must have carried a load, all times together, or for a hundredth of a shorter recording."""
+_SCALING_MS: Final = 5 * 60_000
+"""Before more pods are ready: the load then was perhaps too much for those that were."""
 _SCALES: Final = "the median of the recorded scale-ups, of which there are {}"
 
 
@@ -49,6 +54,21 @@ def startup_of(load: Load) -> Startup | None:
         if (found := _until_ready(ready, raised_ms, wanted, until_ms)) is not None
     ]
     return Startup(round(statistics.median(durations)), _SCALES.format(len(durations))) if durations else None
+
+
+def shown_capacity(hpa: HPA, load: Load) -> dict[str, tuple[float, int]]:
+    """Return {`metric_key`: (what a ready pod has carried, when)} of the metrics that decide the replicas.
+
+    A metric whose load per pod has not reached its target does not decide them. The load at maxReplicas does not count.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    least_ms, most = min(CARRIED_MS, (load.end_ms - load.start_ms) // 100), hpa.spec.max_replicas
+    for spec in hpa.spec.metrics:
+        target, key = target_per_pod(spec, load.requests), metric_key(spec.source)
+        shown = carried(load, key, least_ms=least_ms, below=most, scaling_ms=_SCALING_MS)
+        if target is not None and shown is not None and shown[0] >= target:
+            found[key] = shown
+    return found
 
 
 def carried(

@@ -19,17 +19,13 @@ from autoscaler.core.model import HPA, MetricSpec
 from autoscaler.objects.hpa import parse_hpa
 from replay.hpa_files import HPAFile, check_requests
 from replay.load import Load, ReplayError, Series, metric_key, metric_name
-from replay.reality import carried
+from replay.reality import shown_capacity
 from replay.simulation import Settings, target_per_pod
 from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, days_of, evaluate, total
 from replay.tune.goal import saved
 from replay.tune.report import saved_pod_hours_interval
 from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
 
-CARRIED_MS: Final = 15 * 60_000
-"""How long pods must have carried a load, all times together."""
-_SCALING_MS: Final = 5 * 60_000
-"""Before more pods are ready: the load then was perhaps too much for those that were."""
 _MAX_REPLAYS: Final = 5
 _NOTABLE: Final = 0.01
 """Of the time at maxReplicas, which is then too low, and of the load in overload."""
@@ -118,7 +114,7 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
         pod_hours=real_hours,
         at_max=at_max,
     )
-    capacity = _capacity(hpa, load)
+    capacity = {key: value for key, (value, _) in shown_capacity(hpa, load).items()}
     fixed = _without_search(hpa, load, at_max, at_min, has_capacity=bool(capacity))
     if not capacity:
         return _without_target(found, fixed)
@@ -167,17 +163,6 @@ def _days_with_load(load: Load, days: Days) -> int:
 
     spans = zip(days.starts_ms, days.ends_ms, strict=True)
     return sum(any(has_load(*span, series) for series in load.series.values()) for span in spans)
-
-
-def _capacity(hpa: HPA, load: Load) -> dict[str, float]:
-    """Return {key: what a ready pod has carried} of the metrics that decide the replicas."""
-    capacity: dict[str, float] = {}
-    for spec in hpa.spec.metrics:
-        target, key = target_per_pod(spec, load.requests), metric_key(spec.source)
-        found = carried(load, key, least_ms=CARRIED_MS, below=hpa.spec.max_replicas, scaling_ms=_SCALING_MS)
-        if target is not None and found is not None and found[0] >= target:
-            capacity[key] = found[0]
-    return capacity
 
 
 def _may_need(hpa: HPA, load: Load, replicas: float) -> bool:

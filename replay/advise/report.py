@@ -13,8 +13,9 @@ from rich.text import Text
 from autoscaler.core.model import KUBERNETES
 from autoscaler.core.status import rfc3339
 from kube.values.printable import printable
-from replay.advise.judge import CARRIED_MS, Advice
+from replay.advise.judge import Advice
 from replay.output.table import console_of
+from replay.reality import CARRIED_MS
 
 _TIMES: Final = re.compile(r" between \S+ and \S+?Z")
 _LONGEST_PHRASE: Final = 160

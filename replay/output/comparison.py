@@ -10,9 +10,9 @@ from typing import Final
 
 from autoscaler.core.model import HPA
 from kube.values.durations import format_duration
-from replay.load import Load, metric_key
+from replay.load import Load
 from replay.output.documents import Document
-from replay.reality import carried
+from replay.reality import shown_capacity
 from replay.results import Moment, Replayed, Summary, sentence
 from replay.simulation import Settings, replay_hpa, replay_reality, sync_period_ms
 
@@ -221,7 +221,8 @@ def notes(comparison: Comparison) -> list[str]:
     else:
         texts += _capacity_notes(comparison)
     if comparison.reality is not None:
-        texts.append("Reality is the recorded number of replicas, with the same capacity.")
+        same = ", with the same capacity" if settings.capacity else ""
+        texts.append(f"Reality is the recorded number of replicas{same}.")
         own, real = comparison.replays[0].summary, comparison.reality.summary
         if not _is_comparable(own, real):
             texts.append(
@@ -242,11 +243,9 @@ def model_note(load: Load, settings: Settings) -> str:
 
 def _capacity_notes(comparison: Comparison) -> list[str]:
     """Return that overload is not known, with what reality shows of the capacity."""
-    metrics = {metric_key(spec.source): spec for hpa in comparison.hpas for spec in hpa.spec.metrics}
     bounds = [
-        f"at least {found[0]:.4g} of {key}, which reality carried on {_day_text(found[1], seconds=True)}"
-        for key, spec in metrics.items()
-        if spec.target.value is None and (found := carried(comparison.load, key)) is not None
+        f"at least {value:.4g} of {key}, which reality carried on {_day_text(at_ms, seconds=True)}"
+        for key, (value, at_ms) in shown_capacity(comparison.hpas[0], comparison.load).items()
     ]
     known = f" One ready pod can serve {' and '.join(bounds)}." if bounds else ""
     return [f"Overload is unknown without what one ready pod can serve: give --capacity.{known}"]

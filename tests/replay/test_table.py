@@ -10,7 +10,7 @@ import pytest
 from replay.output.comparison import Comparison, duration, notes, rows, verdicts
 from replay.output.table import print_table
 from replay.simulation import Settings, replay_hpa
-from tests.replay.builders import load_of, make_hpa, pods_metric
+from tests.replay.builders import load_of, make_hpa, pods_metric, series_of
 from tests.replay.comparisons import compare
 
 
@@ -181,12 +181,18 @@ def test_notes_tell_time_gaps_and_assumptions() -> None:
     assert "eality" not in text
 
 
-def test_capacity_that_reality_showed_is_a_bound() -> None:
-    comparison = compare("70", reality=True)
+def test_capacity_that_reality_showed_is_a_bound_but_not_that_of_a_moment_or_before_a_scale_up() -> None:
+    rps = [800.0] * 60 + [900.0] * 100 + [2000.0] + [900.0] * 79
+    rps[10] = 5000.0
+    rps[50:60] = [1500.0] * 10
+    load = replace(load_of(rps=rps), replicas=series_of([10.0] * 60 + [12.0] * 180))
+    comparison = compare("70", load=load)
     comparison = replace(comparison, settings=replace(comparison.settings, capacity={}))
-    assert "One ready pod can serve at least 85 of rps, which reality carried on Thu 2026-05-28 20:46:40." in " ".join(
-        notes(comparison)
-    )
+    text = " ".join(notes(comparison))
+    assert "One ready pod can serve at least 80 of rps, which reality carried on Thu 2026-05-28 20:" in text
+    assert text.endswith(" Reality is the recorded number of replicas.")
+    small = replace(comparison, hpas=[make_hpa(pods_metric(average="81"))])
+    assert "One ready pod can serve" not in " ".join(notes(small))
 
 
 def test_many_gaps_are_counted() -> None:
