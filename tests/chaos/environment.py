@@ -78,6 +78,7 @@ AUTOSCALER_FLAGS = (
 )
 
 
+_RULE_STATUSES = "milliscale_adapter_rule_object_conditions{"
 _AVERAGE = f"{_GOAL:.0f}"
 HPAS = [
     hpa(name, metric, target=name, namespace=NAMESPACE, maxReplicas=8)
@@ -193,6 +194,11 @@ class Environment:
         """Return the status of a condition of each HPA, by name."""
         listed = await self.client.get(f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers")
         return {entry["metadata"]["name"]: _condition(entry, type_) for entry in listed["items"]}
+
+    async def writes_rule_statuses(self) -> bool:
+        """Return whether the adapter holds the Lease of those that write the statuses of rules."""
+        metrics = await self.adapter.metrics()
+        return any(count for name, count in metrics.items() if name.startswith(_RULE_STATUSES))
 
     async def reconciliations(self, *, good: bool = False) -> float:
         """Return how many reconciliations the running autoscalers have done; with `good`, without an error."""

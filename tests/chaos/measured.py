@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ Samples = Mapping[str, float]
 class Usage:
     """What a process uses; memory in MiB, `peak_mib` since its start."""
 
-    tasks: int
+    tasks: Counter[str]
+    """By name."""
     files: int
     memory_mib: float
     peak_mib: float
@@ -108,7 +110,7 @@ class MeasuredProcess:
             return self._tasks.exists()
 
         await eventually(written, every=0.02)
-        tasks = len((await asyncio.to_thread(self._tasks.read_text)).splitlines())
+        tasks = Counter((await asyncio.to_thread(self._tasks.read_text)).splitlines())
         files = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - the names are not needed
         return Usage(tasks=tasks, files=files, memory_mib=rss_mib(pid), peak_mib=peak_mib(pid))
 

@@ -16,10 +16,16 @@ from types import FrameType
 TASKS_FILE = "CHAOS_TASKS"
 
 
+def _name(task: asyncio.Task[object]) -> str:
+    """Return the name that a task was given, else that of its coroutine."""
+    name = task.get_name()
+    return getattr(task.get_coro(), "__qualname__", name) if name.startswith("Task-") else name
+
+
 def write_tasks(_signal: int, _frame: FrameType | None) -> None:
     """Write the running loop's tasks; the file is renamed, so that it is never partial."""
     try:
-        names = [f"{task.get_name()} {task.get_coro()!r}" for task in asyncio.all_tasks()]
+        names = [_name(task) for task in asyncio.all_tasks()]
     except RuntimeError:  # no loop is running yet
         names = []
     path = Path(os.environ[TASKS_FILE])

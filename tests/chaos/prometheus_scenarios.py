@@ -92,7 +92,7 @@ _FAULTS: tuple[tuple[str, str, Fault, bool], ...] = (
         False,
     ),
     ("prometheus-truncated", "responses end in the middle, with FIN", Truncate(), True),
-    ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=False), False),
+    ("prometheus-truncated-reset", "responses end in the middle, with RST", Truncate(reset=True), False),
     ("prometheus-ten-times", "vectors of ten times the size", Rewrite(change=vectors(ten_times)), True),
     ("prometheus-empty", "vectors without samples", Rewrite(change=vectors(lambda _: [])), True),
     (

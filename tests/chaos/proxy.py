@@ -167,6 +167,9 @@ class FaultProxy:
         self._serving = serving
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # its TLS handshake was in progress
+            writer.transport.abort()
+            return
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._connections[task] = writer
         task.add_done_callback(self._connections.pop)

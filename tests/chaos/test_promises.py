@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tests.chaos.measured import Usage
-from tests.chaos.promises import compare, repeated_scales, wrong_scales
+from tests.chaos.promises import CONNECTION, compare, repeated_scales, wrong_scales
 from tests.chaos.proxy import Write
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/shop/scale"
-BEFORE = Usage(tasks=20, files=30, memory_mib=100.0, peak_mib=120.0)
+TASKS = Counter({"Store.run": 3, "serve": 1, CONNECTION: 16})
+BEFORE = Usage(tasks=TASKS, files=30, memory_mib=100.0, peak_mib=120.0)
 
 
 def write(replicas: int, *, path: str = SCALE, status: int | None = 200) -> Write:
@@ -42,10 +45,13 @@ def test_writes_of_other_objects_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("after", "leak"),
     [
-        (Usage(tasks=100, files=30, memory_mib=100.0, peak_mib=120.0), "20 tasks before, 100 after"),
-        (Usage(tasks=20, files=90, memory_mib=100.0, peak_mib=120.0), "30 open files before, 90 after"),
-        (Usage(tasks=20, files=30, memory_mib=300.0, peak_mib=300.0), "100 MiB before, 300 MiB after"),
-        (Usage(tasks=20, files=30, memory_mib=100.0, peak_mib=600.0), "600 MiB at most, above the manifests' limit"),
+        (
+            replace(BEFORE, tasks=TASKS + Counter({"prefetch": 4, "Store.run": 5, CONNECTION: 1})),
+            "20 tasks before, 30 after; new: 5 of Store.run, 4 of prefetch",
+        ),
+        (replace(BEFORE, files=90), "30 open files before, 90 after"),
+        (replace(BEFORE, memory_mib=300.0), "100 MiB before, 300 MiB after"),
+        (replace(BEFORE, peak_mib=600.0), "600 MiB at most, above the manifests' limit"),
     ],
     ids=["tasks", "files", "memory", "peak"],
 )
@@ -55,3 +61,7 @@ def test_resource_use_above_the_margin_is_a_leak(after: Usage, leak: str) -> Non
 
 def test_as_much_as_before_is_no_leak() -> None:
     assert compare(BEFORE, BEFORE) == []
+
+
+def test_connection_is_counted_as_a_file() -> None:
+    assert compare(BEFORE, replace(BEFORE, tasks=TASKS + Counter({CONNECTION: 12}), files=42)) == []

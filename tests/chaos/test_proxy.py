@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
+from playground.apiserver.pki import KeyPairFiles, client_tls
+from playground.certs import CertificateAuthority
+from playground.ports import LOOPBACK
 from tests.chaos.faults import CloseAfter, Fault, RawBytes, Reply, Reset, Rewrite, Silence, Truncate, path_has
 from tests.chaos.proxy import FaultProxy
 from tests.eventually import eventually
@@ -106,6 +112,20 @@ async def test_stopped_proxy_refuses_and_listens_again_on_its_port() -> None:
                 await get(client)
         assert await get(client) == BODY
         assert proxy.url == url
+
+
+async def test_handshake_that_was_in_progress_when_the_proxy_stopped_gives_no_connection(tmp_path: Path) -> None:
+    pair, serving = CertificateAuthority.create("CA").issue("proxy"), KeyPairFiles(tmp_path / "crt", tmp_path / "key")
+    serving.certificate.write_bytes(pair.cert_pem)
+    serving.key.write_bytes(pair.key_pem)
+    async with scripted_server() as server, FaultProxy(server.url, serving=serving) as proxy:
+        reader, writer = await asyncio.open_connection(LOOPBACK, URL(proxy.url).port)
+        async with proxy.stopped():
+            with contextlib.suppress(OSError):
+                await writer.start_tls(client_tls())
+                writer.write(b"GET /document HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert await reader.read(1) == b""
+        writer.close()
 
 
 async def test_stream_in_progress_falls_silent_and_stays_so() -> None:
