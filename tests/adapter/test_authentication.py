@@ -288,6 +288,7 @@ async def test_front_proxy_headers_beside_its_own_bearer_token(new_adapter: Serv
     assert [review["kind"] for review in new_adapter.api.reviews] == ["SubjectAccessReview"]
 
 
+@pytest.mark.looptime
 async def test_concurrent_reviews_of_one_token_are_one(tmp_path: Path) -> None:
     async with served_adapter(
         tmp_path, token_ttl=0.0, authorization=AuthorizationOptions(authorized_ttl=0.0)

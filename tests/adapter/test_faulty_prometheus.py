@@ -115,7 +115,9 @@ async def works_again(server: FaultyPrometheus, client: PrometheusClient, before
     assert own == []
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.looptime(name.startswith("slow"))) for name in FAULTS]
+)
 async def test_fault_is_an_error_without_the_address_or_leaks(name: str) -> None:
     fault, error = FAULTS[name]
     async with faulty_prometheus() as server:

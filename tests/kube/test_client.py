@@ -161,6 +161,25 @@ async def test_timeout_is_unreachable(tmp_path: Path) -> None:
             await client.get("/x", timeout=0.05)
 
 
+@pytest.mark.looptime
+async def test_response_in_drops_ends_at_the_deadline(tmp_path: Path) -> None:
+    """Each byte would extend a timeout of the connection."""
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(1)
+
+    async with scripted_server() as server, connected(server, tmp_path) as client:
+        server.handlers["/x"] = drip
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ResponseTooLarge, match="the API server's response is too large to be read in time: 20 "):
+            await client.get("/x", timeout=19.5)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(19.5)
+
+
 async def test_token_file_of_a_kubeconfig_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("first")

@@ -502,7 +502,7 @@ async def test_response_in_drops_ends_at_the_deadline(
         f"Error: {server.url}/debug/decisions/shop/web: no response within 0.1s\n",
     )
     assert cluster.exit_code == 1
-    assert "Error: HPA shop/web: the API server's response is too large to be read in time: " in cluster.stderr
+    assert "Error: HPA shop/web: the API server" in cluster.stderr
     assert cluster.stderr.count("\n") == 1
 
 
