@@ -125,6 +125,8 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
     is_eager = hpa.overrides.eager is True
+    # The decisions of an HPA in eager mode have its early scale-ups.
+    has_early = any(each.record.eager for each in load.decisions)
     merging = _Merging(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
     resume_ms = start_ms
 
@@ -165,7 +167,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
                 end_ms = resume_ms = merging.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
                 history = merging.repeated(history, now_ms, end_ms - (next_ms - now_ms))
             early: Decision | None = None
-            if is_eager:
+            if is_eager and not (has_early and recorded is not None):
                 end_ms, early, ready_over = early_scale_up(
                     decision, decide_at, [*series, *seen], workload, now_ms=now_ms, next_ms=next_ms
                 )

@@ -113,6 +113,15 @@ def test_scale_that_could_not_be_written_is_repeated() -> None:
     assert "present: all 80 decisions are the same as the autoscaler's." in notes_of(live, load)
 
 
+def test_early_scale_ups_are_those_of_the_recording() -> None:
+    """Values of cpu are old: an evaluation between two decisions would scale up before the real one did."""
+    live = Live(make_hpa(cpu_metric(50), annotations={"milliscale.io/eager": "true"}), seed=3)
+    live.run(wave(80, low=100, high=1500))
+    ups = [(each.desired_replicas or 0) > (each.current_replicas or 0) for each in live.records]
+    load = load_of(live, [replace(each, eager=up) for each, up in zip(live.records, ups, strict=True)])
+    assert "present: all 80 decisions are the same as the autoscaler's." in notes_of(live, load)
+
+
 def test_recommendation_exactly_as_old_as_the_window_counts_as_it_did() -> None:
     live = Live(make_hpa(), seed=18, replicas=6)
     for total in [600.0] * 3 + [100.0] * 30:
