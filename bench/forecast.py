@@ -163,7 +163,7 @@ def saved_row(trace: str) -> SavedRow:
         target=f"{target:.1%}",
         overload_at_70=f"{same_overload:.4%}",
         more_pods_at_70=f"{same_pods / plain_pods - 1:+.1%}",
-        served_days=f"{forecast.days} of {len(forecast.judgements)}",
+        served_days=f"{sum(each.holds for each in forecast.judgements)} of {len(forecast.judgements)}",
     )
 
 

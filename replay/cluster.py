@@ -74,7 +74,7 @@ def read_cluster_hpas(
 
     async def read() -> list[dict[str, Any]]:
         async with connected(kubeconfig, context) as client:
-            return [each for api in HPA_APIS for each in await _hpas(client, api, namespace)]
+            return [each for api in HPA_APIS for each in await _list(client, api, namespace)]
 
     def parsed(document: dict[str, Any]) -> HPAFile | tuple[str, str, str]:
         metadata = document.get("metadata") or {}
@@ -87,7 +87,7 @@ def read_cluster_hpas(
     return list(map(parsed, run(read())))
 
 
-async def _hpas(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[str, Any]]:
+async def _list(client: KubeClient, api: HPAApi, namespace: str) -> list[dict[str, Any]]:
     path = api.path(namespace) if namespace else api.collection
     try:
         found = await list_objects(client, path, lambda item: item if isinstance(item, dict) else None)

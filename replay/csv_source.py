@@ -52,13 +52,9 @@ def read_csv(
     start: Callable[[int], int] | None = None,
     to_ms: int | None = None,
 ) -> Load:
-    """Read the load of metrics.
+    """Read the load of metrics, whose columns have the names `metric_key` or `metric_name`.
 
-    Args:
-        path: the file.
-        metrics: the metrics. A metric's column has the name `metric_key`, or that of the metric.
-        start: returns the beginning, given the end; None: the first row.
-        to_ms: the end; None: the end of the last row.
+    `start` returns the beginning, given the end; without it and the end, all rows count.
 
     Raises:
         ReplayError: the file cannot be read; the message names it and the line.

@@ -23,13 +23,8 @@ def early_scale_up(
 ) -> tuple[int, Decision | None, list[tuple[int, int, int]]]:
     """Find the first scale-up before the next reconciliation. Evaluations for which nothing has changed are left out.
 
-    Args:
-        last: the decision of `now_ms`.
-        decide_at: returns the decision at a time, without any effect.
-        series: the metrics of the HPA.
-        workload: its pods, which are advanced to the time that is returned.
-        now_ms: the time of the last reconciliation.
-        next_ms: the time of the next one.
+    `last` is the decision of `now_ms`, the last reconciliation; `decide_at` has no effect; the workload is advanced to
+    the time that is returned.
 
     Returns:
         The time of the scale-up, or `next_ms`; the decision, or None; and (start, end, ready pods) until that time.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapter.forecasts.options import ForecastOptions, read_options
 from autoscaler.core.model import HPA, InvalidMetric, ResourceMetric
-from replay.load import Load, ReplayError, Series, metric_key, metric_name
+from replay.load import Load, ReplayError, Series, metric_key, named_metric
 
 if TYPE_CHECKING:
     from adapter.forecasts.gate import Judgement
@@ -36,11 +36,6 @@ class Forecast:
     """Of the gate, at the beginning of the replay and each day after it."""
 
     @property
-    def days(self) -> int:
-        """On how many of these days the forecast was served."""
-        return sum(each.holds for each in self.judgements)
-
-    @property
     def note(self) -> str:
         """What was forecast, in a sentence."""
         text = (
@@ -52,7 +47,7 @@ class Forecast:
         savings = [each.saved for each in self.judgements if each.saved is not None]
         found = f"; before these days it would have saved {min(savings):.0%} to {max(savings):.0%}" if savings else ""
         unknown = next((f"; {each.text}" for each in self.judgements if each.saved is None), "")
-        count = f"{self.days} of {len(self.judgements)} days"
+        count = f"{sum(each.holds for each in self.judgements)} of {len(self.judgements)} days"
         return f"{text} The gate of {self.options.gate:.1%} let it be served on {count}{found}{unknown}."
 
 
@@ -77,10 +72,7 @@ def forecast_keys(hpas: Sequence[HPA], given: Sequence[tuple[str, ForecastOption
     sources = [spec.source for hpa in hpas for spec in hpa.spec.metrics]
     found: dict[str, ForecastOptions] = {}
     for name, options in given:
-        source = next((each for each in sources if name in ("", metric_key(each), metric_name(each))), None)
-        if source is None:
-            keys = ", ".join(dict.fromkeys(map(metric_key, sources)))
-            raise ReplayError(f"--forecast names {name}, which is not a metric of the HPAs: {keys}")
+        source = named_metric("--forecast", name, sources)
         if isinstance(source, ResourceMetric | InvalidMetric):
             raise ReplayError(f"--forecast names {metric_key(source)}: only Pods, Object and External metrics have one")
         found[metric_key(source)] = options
@@ -88,12 +80,7 @@ def forecast_keys(hpas: Sequence[HPA], given: Sequence[tuple[str, ForecastOption
 
 
 def with_forecasts(load: Load, wanted: Mapping[str, ForecastOptions]) -> Load:
-    """Return the load with what HPAs see of it where forecasts are served.
-
-    Args:
-        load: the load; what its series have before its start is history.
-        wanted: {`metric_key`: options}.
-    """
+    """Return the load with what HPAs see of the wanted metrics; what these have before the load's start is history."""
     forecasts, seen = [], {}
     for key, options in wanted.items():
         forecast, seen[key] = _forecast(key, load.series[key], options, load.start_ms, load.end_ms)

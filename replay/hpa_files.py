@@ -75,13 +75,7 @@ def read_hpa_file(path: Path, *, scale_to_zero: bool = True) -> list[HPAFile]:
 def parse_hpa_document(
     document: Mapping[str, Any], path: str, others: Iterable[Mapping[str, Any]] = (), *, scale_to_zero: bool = True
 ) -> HPAFile:
-    """Check and parse an HPA's object.
-
-    Args:
-        document: the object.
-        path: where it comes from, for errors.
-        others: other objects; the scale target among them has the resource requests.
-        scale_to_zero: whether the feature HPAScaleToZero is on.
+    """Check and parse an HPA's object. The scale target, if it is among `others`, has the resource requests.
 
     Raises:
         ReplayError: the HPA is not valid; the message names `path` and the field.

@@ -197,6 +197,20 @@ def metric_name(source: MetricSource) -> str:
             return source.metric.name
 
 
+def named_metric(flag: str, name: str, sources: Sequence[MetricSource]) -> MetricSource:
+    """Return the metric with a `metric_key` or `metric_name`; the first one for "".
+
+    Raises:
+        ReplayError: there is none; the message names the flag.
+    """
+    for matches in (metric_key, metric_name):
+        for source in sources:
+            if name in ("", matches(source)):
+                return source
+    keys = ", ".join(dict.fromkeys(map(metric_key, sources)))
+    raise ReplayError(f"{flag} names {name}, which is not a metric of the HPAs: {keys}")
+
+
 def check_length(start_ms: int, end_ms: int, step_ms: int) -> None:
     """Check that a range can be replayed within minutes.
 
@@ -212,12 +226,10 @@ def check_length(start_ms: int, end_ms: int, step_ms: int) -> None:
 
 
 def check_not_counter(name: str, series: Series, *, is_counter: Callable[[str], bool] = lambda _: False) -> None:
-    """Check that a metric is not a counter, whose value says nothing about the load.
+    """Check that a metric, named "" if it has no name, is not a counter, whose value says nothing about the load.
 
-    Args:
-        name: the metric's name in its source; "" if it has none.
-        series: its values. Those of a counter grow, and fall only when a process restarts.
-        is_counter: returns whether the source knows a name without a suffix of counters as one.
+    Values of a counter grow, and fall only when a process restarts. `is_counter` returns whether the source knows a
+    name without a suffix of counters as one.
 
     Raises:
         ReplayError: it is a counter.

@@ -58,10 +58,7 @@ _API: Final = "metrics API: "
 class Recording:
     """The recorded decisions, for as long as the replicas of a replay are the real ones.
 
-    Args:
-        decisions: what was recorded.
-        metrics: (`metric_key`, metric) of each entry of the spec.
-        template: a pod of the workload.
+    `metrics` are (`metric_key`, metric) of each entry of the spec, and `template` is a pod of the workload.
     """
 
     def __init__(
@@ -119,15 +116,10 @@ def _is_of_pods(source: MetricSource) -> bool:
 
 
 def _pods(template: Pod, *, running: int, starting: int, pending: int, ignored: int, ready: int) -> tuple[Pod, ...]:
-    """Return the running pods, the pending and the ignored ones.
+    """Return the running pods, the pending and the ignored (deleted) ones.
 
-    Args:
-        template: has what they have in common.
-        running: the number of running pods.
-        starting: how many of these are unready for metrics of cpu: the last ones. Without a start time they are.
-        pending: the number of pending pods.
-        ignored: the number of deleted pods.
-        ready: how many of the running pods are ready, for metrics that are not of pods; deleted ones count there.
+    The last `starting` of the running pods are unready for metrics of cpu, since they have no start time. `ready` of
+    the running and the deleted ones are ready, for metrics that are not of pods.
     """
 
     def pod(index: int) -> Pod:
@@ -170,16 +162,10 @@ def recorded_load(
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> Load:
-    """Return the load of the kept decisions on an HPA.
+    """Return the load of the kept decisions on an HPA, from `from_ms` to before `to_ms`; None: all.
 
-    Args:
-        key: the HPA.
-        target: its scale target, KIND/NAMESPACE/NAME. Decisions on an earlier target are left out.
-        records: oldest first; those of another HPA are left out. They need no sentences.
-        uid: the HPA's, if known; else that of the last record. Decisions on an HPA of this name that was deleted are
-            left out.
-        from_ms: the first time; None: the first record's.
-        to_ms: a time after the last one; None: any.
+    Records, oldest first, of another HPA, on another target than this one (KIND/NAMESPACE/NAME), or on an HPA of this
+    name that was deleted are left out; without the `uid`, the last record's counts.
 
     Raises:
         ReplayError: there are less than two decisions.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,30 +24,33 @@ _HOUR_MS: Final = 3_600_000
 _SECOND_MS: Final = 1000
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One reconciliation of a replay, and the time from it to the next one."""
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A time with the same replicas, of a replay or in reality."""
 
     time_ms: int
     end_ms: int
-    """Of the next reconciliation, or the end of the load."""
     replicas: int
-    """Before the decision."""
-    ready: int
-    """Of these, ready."""
+    """Before it."""
     desired_replicas: int
-    """The replicas from this step to the next."""
-    values: tuple[float, ...]
+    """In it."""
+    values: tuple[float, ...] = ()
     """The recorded value of each metric of the spec, in its order; NaN: none."""
     overloads: tuple[tuple[int, int], ...] = ()
-    """(start, end) of each overload of a metric, until the next step."""
+    """(start, end) of each overload of a metric."""
     loads: Loads = ()
-    """Until the next step."""
-    decision: Decision
 
     @property
     def has_gap(self) -> bool:
         """True if a metric of the spec had no value."""
         return any(map(math.isnan, self.values))
+
+
+class Step(Span, frozen=True, kw_only=True):
+    """One reconciliation, and the time until the next one, or the end; `replicas` are before the decision."""
+
+    ready: int
+    """Of the replicas."""
+    decision: Decision
 
 
 def sentence(decision: Decision) -> str:
@@ -104,8 +108,7 @@ class Moments:
         return sorted(self._found, key=_missing, reverse=True)[:_MOMENTS]
 
 
-def _missing(moment: Moment) -> float:
-    return moment.missing_pod_seconds
+_missing: Final = operator.attrgetter("missing_pod_seconds")
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -203,19 +206,9 @@ class Totals:
     overloads: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, step: Step, *, sentences: bool = False) -> None:
-        """Add a step; with `sentences`, one that scales gets its decision's."""
-        text = sentence(step.decision) if sentences and step.desired_replicas != step.replicas else ""
-        self.add_replicas(
-            step.time_ms, step.end_ms, before=step.replicas, replicas=step.desired_replicas, sentence=text
-        )
-        self.add_overload(step.overloads, step.loads)
-        if step.has_gap:
-            _extend(self.gaps, step.time_ms, step.end_ms)
-
-    def add_replicas(self, start_ms: int, end_ms: int, *, before: int, replicas: int, sentence: str = "") -> None:
-        """Add a time with this number of replicas; `before`: their number before it; `sentence`: why it changed."""
-        length = end_ms - start_ms
+    def add(self, span: Span, *, sentences: bool = False) -> None:
+        """Add a time; with `sentences`, a step that scales gets its decision's."""
+        before, replicas, length = span.replicas, span.desired_replicas, span.end_ms - span.time_ms
         self.milliseconds += length
         self.pod_milliseconds += replicas * length
         if self.initial_replicas is None:
@@ -225,16 +218,16 @@ class Totals:
         if self.max_replicas is not None and replicas >= self.max_replicas:
             self.at_max_ms += length
         if replicas != before:
-            scale = Rescale(time_ms=start_ms, replicas=before, desired_replicas=replicas, sentence=sentence)
+            text = sentence(span.decision) if sentences and isinstance(span, Step) else ""
+            scale = Rescale(time_ms=span.time_ms, replicas=before, desired_replicas=replicas, sentence=text)
             self.flaps += self.last_scale is not None and scale.is_flap_after(self.last_scale)
             self.last_scale = scale
             self.scales.append(scale)
-
-    def add_overload(self, overloads: Sequence[tuple[int, int]], loads: Loads) -> None:
-        """Add what one step's time was overloaded."""
-        for start_ms, end_ms in overloads:
+        for start_ms, end_ms in span.overloads:
             _extend(self.overloads, start_ms, end_ms)
-        self.loads = add_loads(self.loads, loads)
+        self.loads = add_loads(self.loads, span.loads)
+        if span.has_gap:
+            _extend(self.gaps, span.time_ms, span.end_ms)
 
     @property
     def pod_hours(self) -> float:
@@ -279,6 +272,48 @@ class Totals:
             gaps=self.gaps,
             worst=worst,
         )
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What a spec cost and how well it served, over some time."""
+
+    pod_hours: float = 0.0
+    loads: Loads = ()
+    scale_events: int = 0
+    flaps: int = 0
+    milliseconds: int = 0
+    gap_milliseconds: int = 0
+    """In which a metric had no value."""
+
+    @property
+    def overload_ratio(self) -> float:
+        """The load above capacity as a share of the load, of the metric for which it is the highest."""
+        return highest_share(self.loads)
+
+    @property
+    def overload_requests(self) -> float:
+        """The load above capacity of the first metric that has one, integrated."""
+        return self.loads[0][0] if self.loads else 0.0
+
+    @property
+    def has_load(self) -> bool:
+        """False: the load was zero, or had no values most of the time."""
+        return any(load for _, load in self.loads) and 2 * self.gap_milliseconds <= self.milliseconds
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(
+            self.pod_hours + other.pod_hours,
+            add_loads(self.loads, other.loads),
+            self.scale_events + other.scale_events,
+            self.flaps + other.flaps,
+            self.milliseconds + other.milliseconds,
+            self.gap_milliseconds + other.gap_milliseconds,
+        )
+
+
+def total(days: Iterable[Figures]) -> Figures:
+    """Return the sum of the figures."""
+    return sum(days, Figures())
 
 
 def add_loads(first: Loads, second: Loads) -> Loads:

@@ -24,9 +24,9 @@ from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.status import SCALED_TO_ZERO, Conditions
 from replay.eager import early_scale_up
-from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name
+from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name, named_metric
 from replay.recorded import Recording
-from replay.results import Moments, Replayed, Step, Totals
+from replay.results import Moments, Replayed, Span, Step, Totals
 from replay.workload import Workload, integrate_overload, response
 
 _SELECTOR: Final = "replay=pods"
@@ -57,28 +57,15 @@ class Settings:
 
 
 def capacity_of(hpas: Sequence[HPA], given: Mapping[str, float]) -> dict[str, float]:
-    """Return `Settings.capacity`.
-
-    Args:
-        hpas: the HPAs that are compared.
-        given: {metric's key or name, or "" for the first metric: capacity}.
+    """Return `Settings.capacity`, given {metric's key or name, or "" for the first metric: capacity}.
 
     Raises:
         ReplayError: there is no such metric.
     """
-    specs = [spec for hpa in hpas for spec in hpa.spec.metrics]
-    keys = list(dict.fromkeys(metric_key(spec.source) for spec in specs))
-    names = {metric_name(spec.source): metric_key(spec.source) for spec in reversed(specs)}
-    capacity: dict[str, float] = {}
-    for name, value in given.items():
-        key = name if name in keys else names.get(name)
-        if not name:
-            key = keys[0]
-        if key is None:
-            raise ReplayError(f"--capacity names {name}, which is not a metric of the HPAs: {', '.join(keys)}")
-        capacity[key] = value
+    sources = [spec.source for hpa in hpas for spec in hpa.spec.metrics]
+    capacity = {metric_key(named_metric("--capacity", name, sources)): value for name, value in given.items()}
     # In the order of the specs; the first metric counts requests.
-    return {key: capacity[key] for key in keys if key in capacity}
+    return {key: capacity[key] for key in dict.fromkeys(map(metric_key, sources)) if key in capacity}
 
 
 def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | None:
@@ -94,12 +81,8 @@ def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | Non
 def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -> Iterator[Step]:
     """Yield the reconciliations of an HPA, from the start of the load to its end.
 
-    Args:
-        hpa: the HPA.
-        load: the recorded load, of at least the HPA's metrics.
-        settings: what is assumed.
-        merge: yield one step for a reconciliation and those after it that have the same metrics and pods and so decide
-            the same. This is three times as fast where the load has a value a minute.
+    With `merge`, a reconciliation and those after it that have the same metrics and pods, and so decide the same, are
+    one step. This is three times as fast where the load has a value a minute.
 
     Raises:
         ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
@@ -199,15 +182,7 @@ def replay_hpa(
     on_step: Callable[[Step], None] | None = None,
     sentences: bool = True,
 ) -> Replayed:
-    """Replay an HPA.
-
-    Args:
-        hpa: the HPA.
-        load: the recorded load, of at least the HPA's metrics.
-        settings: what is assumed.
-        name: how outputs name the spec; default: NAMESPACE/NAME.
-        on_step: called with each step; no step is stored here.
-        sentences: whether `Replayed.scales` get their sentences.
+    """Replay an HPA, as `name` or NAMESPACE/NAME; `on_step` is called with each step, and none is stored here.
 
     Raises:
         ReplayError: see `simulate`.
@@ -243,10 +218,21 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
         if math.isnan(value):
             continue
         replicas = round(value)
-        totals.add_replicas(start_ms, end_ms, before=replicas if before is None else before, replicas=replicas)
-        ready = _recorded_ready(load.ready_replicas, start_ms, end_ms, replicas)
+        ready = [(start_ms, end_ms, replicas)]
+        if load.ready_replicas is not None:
+            parts = load.ready_replicas.segments(start_ms, end_ms)
+            ready = [(start, end, replicas if math.isnan(pods) else round(pods)) for start, end, pods in parts]
         overload = integrate_overload(metrics, ready)
-        totals.add_overload(overload.times, overload.loads)
+        totals.add(
+            Span(
+                time_ms=start_ms,
+                end_ms=end_ms,
+                replicas=replicas if before is None else before,
+                desired_replicas=replicas,
+                overloads=overload.times,
+                loads=overload.loads,
+            )
+        )
         before = replicas
     return totals.replayed("reality", first_ms, load.end_ms)
 
@@ -254,15 +240,6 @@ def replay_reality(load: Load, settings: Settings) -> Replayed | None:
 def _with_capacity(load: Load, settings: Settings) -> list[tuple[Series, float]]:
     """Return (the load, the capacity of one pod) of each metric that has a capacity."""
     return [(load.series[key], limit) for key, limit in settings.capacity.items() if key in load.series]
-
-
-def _recorded_ready(series: Series | None, start_ms: int, end_ms: int, replicas: int) -> list[tuple[int, int, int]]:
-    if series is None:
-        return [(start_ms, end_ms, replicas)]
-    return [
-        (start, end, replicas if math.isnan(value) else round(value))
-        for start, end, value in series.segments(start_ms, end_ms)
-    ]
 
 
 def _times(hpa: HPA, load: Load, settings: Settings) -> Iterable[tuple[int, int]]:

@@ -38,15 +38,9 @@ _LIMIT: Final = 2**63 - 1
 
 
 class Workload:
-    """The pods of one scale target.
+    """The pods of one scale target, whose names begin with its name; those of the beginning are old and ready.
 
-    Args:
-        namespace: the pods'.
-        name: the target's; the pods' names begin with it.
-        requests: {resource or CONTAINER/resource: what a pod requests, in milli-values}.
-        replicas: how many pods there are at the beginning, old and ready.
-        startup_ms: how long a new pod takes to become ready.
-        now_ms: the beginning.
+    `requests` are {resource or CONTAINER/resource: what a pod requests, in milli-values}.
     """
 
     def __init__(
@@ -171,11 +165,9 @@ class Overload(Struct, frozen=True):
 
 
 def integrate_overload(metrics: Sequence[tuple[Series, float]], ready: Sequence[tuple[int, int, int]]) -> Overload:
-    """Compare the load with the capacity of the ready pods, exactly, whenever either changes.
+    """Compare the load with the capacity of the ready pods, exactly, whenever either changes; gaps do not count.
 
-    Args:
-        metrics: (the load, the capacity of one pod) of each metric that has a capacity. Gaps do not count.
-        ready: (start, end, ready pods) of adjacent times.
+    `metrics` are (load, capacity of one pod), and `ready` (start, end, ready pods) of adjacent times.
     """
     times: list[tuple[int, int]] = []
     loads: list[tuple[float, float]] = []
@@ -242,14 +234,9 @@ def to_milli(value: float) -> int:
 def shared_response(
     source: PodsMetric | ResourceMetric, total: int, names: Sequence[str], time_ms: int, *, zeros: Sequence[str] = ()
 ) -> MetricResponse:
-    """Return the response in which pods have equal shares of a total of milli-values.
+    """Return the response in which pods have equal shares of a total of milli-values, and the pods in `zeros` 0.
 
-    Args:
-        source: the metric.
-        total: each pod gets a whole number; the shares add up to the total.
-        names: the pods.
-        time_ms: the time of the values.
-        zeros: further pods, whose value is 0.
+    Each pod gets a whole number, and the shares add up to the total.
     """
     share, rest = divmod(total, max(len(names), 1))
     parts = ((names[:rest], share + 1), (names[rest:], share), (zeros, 0))

@@ -36,8 +36,8 @@ from replay.load import ReplayError, Startup
 from replay.simulation import Settings
 from replay.tune.candidates import TARGET
 from replay.tune.command import share_of
+from replay.tune.evaluation import TuneOptions
 from replay.tune.goal import Goal
-from replay.tune.tuning import TuneOptions
 from replay.tune.workers import Pool
 
 _POINTS: Final = 2_520
@@ -117,9 +117,8 @@ def advise(
         raise click.UsageError("give one of --namespace and --all-namespaces")
     with errors_of_users():
         with prometheus_library():
-            from replay.prometheus.many import read_loads
             from replay.prometheus.ranges import default_folder, progress
-            from replay.prometheus.source import PrometheusSettings
+            from replay.prometheus.source import PrometheusSettings, read_loads
 
         end_ms = end.resolve(now_ms())
         start_ms = start.resolve(end_ms)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -20,11 +19,12 @@ from autoscaler.objects.hpa import parse_hpa
 from replay.hpa_files import HPAFile, check_requests
 from replay.load import Load, ReplayError, Series, metric_key, metric_name
 from replay.reality import shown_capacity
+from replay.results import total
 from replay.simulation import Settings, target_per_pod
-from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, days_of, evaluate, total
-from replay.tune.goal import saved
+from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, TuneOptions, days_of, evaluate
+from replay.tune.goal import pod_hours_of, saved
 from replay.tune.report import saved_pod_hours_interval
-from replay.tune.tuning import Tuned, TuneOptions, Verdict, make_search, result
+from replay.tune.tuning import Tuned, Verdict, make_search, result
 
 _MAX_REPLAYS: Final = 5
 _NOTABLE: Final = 0.01
@@ -98,11 +98,14 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
     hpa = file.hpa
     check_requests([file], load.requests)
     days = days_of(load)
-    real_hours = _real_pod_hours(load, days.counted_from_ms, load.end_ms)
+    real_hours = _pod_hours(load.replicas, days.counted_from_ms, load.end_ms)
     if not real_hours:
         raise ReplayError("the real replicas are not in Prometheus, which kube-state-metrics has")
-    at_max = _share(load, lambda replicas: replicas >= hpa.spec.max_replicas)
-    at_min = _share(load, lambda replicas: replicas <= hpa.spec.min_replicas)
+    assert load.replicas is not None
+    known = _known(load.replicas, load.start_ms, load.end_ms)
+    length = max(sum(length for length, _ in known), 1)
+    at_max = sum(length for length, replicas in known if replicas >= hpa.spec.max_replicas) / length
+    at_min = sum(length for length, replicas in known if replicas <= hpa.spec.min_replicas) / length
     counted = _days_with_load(load, days)
     if not counted:
         raise ReplayError("the load is zero, or has no values most of the time")
@@ -121,35 +124,28 @@ def _judge(file: HPAFile, load: Load, settings: Settings, options: TuneOptions) 
     if load.startup is None:  # the samples of the replicas are too far apart to show it
         raise ReplayError("the time until a new pod is ready is not recorded: give --pod-startup")
     settings = dataclasses.replace(settings, capacity=capacity, pod_startup_ms=load.startup.milliseconds)
-    problem = Problem(document=file.document, load=load, settings=settings, days=days)
-    given = evaluate(problem, Run({}))
+    given = evaluate(Problem(file=file, load=load, settings=settings), Run({}))
     overload = total(given).overload_ratio
     found = msgspec.structs.replace(found, overload=overload, capacity_at_least=capacity)
     if fixed:
         return _without_target(found, fixed)
     goal = dataclasses.replace(options.goal, max_overload=max(options.goal.max_overload or 0.0, overload))
-    options = dataclasses.replace(options, goal=goal)
-    search = make_search(file, problem, options, given, lambda runs: [evaluate(problem, run) for run in runs])
+    problem = Problem(file=file, load=load, settings=settings, options=dataclasses.replace(options, goal=goal))
+    search = make_search(problem, given, lambda runs: [evaluate(problem, run) for run in runs])
     search.max_replays = _MAX_REPLAYS
     search.run()
-    return _by_search(found, hpa, result(file, problem, options, search, search.best))
+    return _by_search(found, hpa, result(problem, search, search.best))
 
 
-def _real_pod_hours(load: Load, start_ms: int, end_ms: int) -> float:
+def _known(series: Series, start_ms: int, end_ms: int) -> list[tuple[int, float]]:
+    """Return (milliseconds, value) of the parts of a time that have a value."""
+    return [(end - start, value) for start, end, value in series.segments(start_ms, end_ms) if not math.isnan(value)]
+
+
+def _pod_hours(replicas: Series | None, start_ms: int, end_ms: int) -> float:
     """Return the real replicas, integrated; 0 if there were none, or they are not recorded."""
-    parts = load.replicas.segments(start_ms, end_ms) if load.replicas is not None else ()
-    return sum((end - start) * value for start, end, value in parts if not math.isnan(value)) / 3_600_000
-
-
-def _share(load: Load, matches: Callable[[float], bool]) -> float:
-    """Return the share of the time with such replicas."""
-    assert load.replicas is not None
-    times = [
-        (end - start, matches(value))
-        for start, end, value in load.replicas.segments(load.start_ms, load.end_ms)
-        if not math.isnan(value)
-    ]
-    return sum(length for length, does in times if does) / max(sum(length for length, _ in times), 1)
+    known = _known(replicas, start_ms, end_ms) if replicas is not None else ()
+    return sum(length * value for length, value in known) / 3_600_000
 
 
 def _days_with_load(load: Load, days: Days) -> int:
@@ -158,7 +154,7 @@ def _days_with_load(load: Load, days: Days) -> int:
         return 0
 
     def has_load(start_ms: int, end_ms: int, series: Series) -> bool:
-        known = [(end - start, value) for start, end, value in series.segments(start_ms, end_ms) if value == value]
+        known = _known(series, start_ms, end_ms)
         return any(value for _, value in known) and 2 * sum(length for length, _ in known) >= end_ms - start_ms
 
     spans = zip(days.starts_ms, days.ends_ms, strict=True)
@@ -206,8 +202,7 @@ def _by_search(found: Advice, hpa: HPA, tuned: Tuned) -> Advice:
     if winner is None:
         is_good = (found.overload or 0.0) < _NOTABLE
         return _without_target(found, _GOOD if is_good else "none: its overload allows no higher target")
-    pairs = tuned.pairs()
-    share = saved([ours.pod_hours for ours, _ in pairs], [given.pod_hours for _, given in pairs])
+    share = saved(*pod_hours_of(tuned.pairs()))
     low, high = saved_pod_hours_interval(tuned) or (None, None)
     difference = _difference(tuned)
     if found.days < LEAST_DAYS:
@@ -242,7 +237,7 @@ def _difference(tuned: Tuned) -> float:
     starts = (days.counted_from_ms, *days.starts_ms[1:])
     for start_ms, end_ms, figures in zip(starts, days.ends_ms, tuned.given.days, strict=True):
         if figures.has_load:
-            real += _real_pod_hours(tuned.load, start_ms, end_ms)
+            real += _pod_hours(tuned.load.replicas, start_ms, end_ms)
             replayed += figures.pod_hours
     return replayed / real - 1 if real else math.inf
 

@@ -72,14 +72,9 @@ def compare(
     document: Document | None = None,
     sentences: bool = True,
 ) -> Comparison:
-    """Replay several HPAs on the same load.
+    """Replay several HPAs, {name in the outputs: HPA}, on the same load. The document is written meanwhile.
 
-    Args:
-        hpas: {name in the outputs: the HPA}.
-        load: the recorded load, of at least their metrics.
-        settings: the assumptions, the same for all HPAs.
-        document: written while the replays run.
-        sentences: whether the decisions get their sentences, which take time.
+    Decisions get their sentences, which take time, only if `sentences` are wanted.
 
     Raises:
         ReplayError: see `simulate`.
@@ -87,36 +82,24 @@ def compare(
     document, replays = document or Document(), []
     for name, hpa in hpas.items():
         document.begin(name, hpa)
-        replays.append(
-            replay_hpa(
-                hpa,
-                load,
-                settings,
-                name=name,
-                on_step=document.step if document.has_steps else None,
-                sentences=sentences,
-            )
-        )
+        on_step = document.step if document.has_steps else None
+        replays.append(replay_hpa(hpa, load, settings, name=name, on_step=on_step, sentences=sentences))
         document.end(replays[-1])
+    plain = None
+    if load.seen:
+        name, hpa = next(iter(hpas.items()))
+        without = dataclasses.replace(load, seen={}, forecasts=())
+        plain = replay_hpa(hpa, without, settings, name=f"{name} without forecast", sentences=False)
     found = Comparison(
         load=load,
         settings=settings,
         hpas=list(hpas.values()),
         replays=replays,
         reality=replay_reality(load, settings),
-        plain=_without_forecasts(hpas, load, settings),
+        plain=plain,
     )
     document.close(found.reality, plain=found.plain, verdict=" ".join(verdicts(found)), notes=notes(found))
     return found
-
-
-def _without_forecasts(hpas: Mapping[str, HPA], load: Load, settings: Settings) -> Replayed | None:
-    """Replay the first HPA without forecasts; None if there are none."""
-    if not load.seen:
-        return None
-    name, hpa = next(iter(hpas.items()))
-    plain = dataclasses.replace(load, seen={}, forecasts=())
-    return replay_hpa(hpa, plain, settings, name=f"{name} without forecast", sentences=False)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
@@ -167,13 +150,10 @@ def _worst(replayed: Replayed) -> str:
 
 def worst_moments(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return (title, (time and size, sentence of the decision) of the worst overloads) of each replay that has any."""
+    with_worst = [each for each in comparison.replays if each.worst]
     return [
-        (
-            f"Worst overload of {replayed.name}:",
-            [(_moment_text(each), sentence(each.decision)) for each in replayed.worst],
-        )
-        for replayed in comparison.replays
-        if replayed.worst
+        (f"Worst overload of {each.name}:", [(_moment_text(one), sentence(one.decision)) for one in each.worst])
+        for each in with_worst
     ]
 
 
@@ -184,21 +164,31 @@ def _moment_text(moment: Moment) -> str:
 
 def rows(comparison: Comparison) -> list[Row]:
     """Return the figures of all specs; the less of one, the better, where changes are shown."""
-    summaries = [each.summary for each in comparison.columns]
-    cost = Row("cost", _compared(summaries, lambda each: each.cost, digits=2))
+    first, *others = summaries = [each.summary for each in comparison.columns]
+
+    def row(label: str, text: Callable[[Summary], str]) -> Row:
+        return Row(label, tuple(Cell(text(each)) for each in summaries))
+
+    def compared(label: str, value: Callable[[Summary], float | None], digits: int = 0) -> Row:
+        cells = [_percent_cell(value(each), value(first), digits, each, first) for each in others]
+        return Row(label, (Cell(_number(value(first), digits)), *cells))
+
+    def times(label: str, value: Callable[[Summary], float | None]) -> Row:
+        return Row(label, tuple(_time_cell(value(each), value(first), each, first) for each in summaries))
+
     return [
-        Row("replicas: min", _plain(summaries, lambda each: str(each.min_replicas))),
-        Row("replicas: mean", _plain(summaries, lambda each: f"{each.mean_replicas:.2f}")),
-        Row("replicas: max", _plain(summaries, lambda each: str(each.max_replicas))),
-        Row("pod-hours", _compared(summaries, lambda each: each.pod_hours, digits=1)),
-        *([cost] if comparison.settings.pod_cost is not None else []),
-        Row("scale events", _compared(summaries, lambda each: each.scale_events)),
-        Row("flaps", _compared(summaries, lambda each: each.flaps)),
-        Row("time in overload", _times(summaries, lambda each: each.overload_seconds)),
-        Row("requests in overload", _plain(summaries, lambda each: _number(each.overload_requests))),
-        Row("  of all requests", _plain(summaries, lambda each: _percent(each.overload_ratio))),
-        Row("time at maxReplicas", _times(summaries, lambda each: each.at_max_seconds)),
-        Row("time without metrics", _plain(summaries, lambda each: duration(each.no_metrics_seconds))),
+        row("replicas: min", lambda each: str(each.min_replicas)),
+        row("replicas: mean", lambda each: f"{each.mean_replicas:.2f}"),
+        row("replicas: max", lambda each: str(each.max_replicas)),
+        compared("pod-hours", lambda each: each.pod_hours, 1),
+        *([compared("cost", lambda each: each.cost, 2)] if comparison.settings.pod_cost is not None else []),
+        compared("scale events", lambda each: each.scale_events),
+        compared("flaps", lambda each: each.flaps),
+        times("time in overload", lambda each: each.overload_seconds),
+        row("requests in overload", lambda each: _number(each.overload_requests)),
+        row("  of all requests", lambda each: _percent(each.overload_ratio)),
+        times("time at maxReplicas", lambda each: each.at_max_seconds),
+        row("time without metrics", lambda each: duration(each.no_metrics_seconds)),
     ]
 
 
@@ -213,7 +203,10 @@ def notes(comparison: Comparison) -> list[str]:
         texts += [_difference_note(replayed, load) for replayed in comparison.replays]
     texts += load.notes
     for replayed in comparison.replays:
-        texts += _gap_notes(replayed)
+        if replayed.gaps:
+            gaps = [f"{time_text(start)} for {format_duration((end - start) / 1000)}" for start, end in replayed.gaps]
+            more = f", and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS)
+            texts.append(f"{replayed.name}: a metric has no value from {', '.join(gaps[:_SHOWN_GAPS])}{more}.")
     texts.append(model_note(load, settings))
     if settings.capacity:
         capacity = ", ".join(f"{value:g} of {name}" for name, value in settings.capacity.items())
@@ -293,54 +286,25 @@ def _difference_note(replayed: Replayed, load: Load) -> str:
     return f"{replayed.name}: all {len(used)} decisions are the same as the autoscaler's."
 
 
-def _gap_notes(replayed: Replayed) -> list[str]:
-    if not replayed.gaps:
-        return []
-    shown = ", ".join(
-        f"{time_text(start)} for {format_duration((end - start) / 1000)}" for start, end in replayed.gaps[:_SHOWN_GAPS]
-    )
-    more = "" if len(replayed.gaps) <= _SHOWN_GAPS else f", and {len(replayed.gaps) - _SHOWN_GAPS} more"
-    return [f"{replayed.name}: a metric has no value from {shown}{more}."]
-
-
 def _is_comparable(first: Summary, second: Summary) -> bool:
     """Return True if both are of the same time. Reality may be recorded for a part of it."""
     return abs(first.seconds - second.seconds) <= _SAME_LENGTH * max(first.seconds, second.seconds)
 
 
-def _plain(summaries: Sequence[Summary], text: Callable[[Summary], str]) -> tuple[Cell, ...]:
-    return tuple(Cell(text(each)) for each in summaries)
+def _percent_cell(own: float | None, base: float | None, digits: int, of: Summary, first: Summary) -> Cell:
+    text = _number(own, digits)
+    if not base or own is None or not _is_comparable(of, first):
+        return Cell(text)
+    percent = round(100 * (own - base) / base)
+    change = f"{percent:+d}%" if abs(percent) < _MAX_PERCENT else f"x{own / base:.0f}"
+    return Cell(text, change, percent < 0) if percent else Cell(text, "=")
 
 
-def _compared(
-    summaries: Sequence[Summary], value: Callable[[Summary], float | None], *, digits: int = 0
-) -> tuple[Cell, ...]:
-    base = value(summaries[0])
-    cells = []
-    for index, summary in enumerate(summaries):
-        own = value(summary)
-        cell = Cell(_number(own, digits))
-        if index and base and own is not None and _is_comparable(summary, summaries[0]):
-            percent = round(100 * (own - base) / base)
-            change = f"{percent:+d}%" if abs(percent) < _MAX_PERCENT else f"x{own / base:.0f}"
-            cell = Cell(cell.text, "=" if percent == 0 else change, None if percent == 0 else percent < 0)
-        cells.append(cell)
-    return tuple(cells)
-
-
-def _times(summaries: Sequence[Summary], value: Callable[[Summary], float | None]) -> tuple[Cell, ...]:
-    """Return times; a change is for the better or worse if it is at least a thousandth of all time."""
-    base = value(summaries[0])
-    cells = []
-    for summary in summaries:
-        own = value(summary)
-        change = 0.0
-        if base is not None and own is not None and _is_comparable(summary, summaries[0]):
-            change = own - base
-        text = f"{'+' if change > 0 else '-'}{duration(abs(change))}" if round(change) else ""
-        better = None if abs(change) < _NOTABLE * summary.seconds else change < 0
-        cells.append(Cell(duration(own), text, better))
-    return tuple(cells)
+def _time_cell(own: float | None, base: float | None, of: Summary, first: Summary) -> Cell:
+    """Return a time; a change is for the better or worse if it is at least a thousandth of all time."""
+    change = own - base if base is not None and own is not None and _is_comparable(of, first) else 0.0
+    text = f"{'+' if change > 0 else '-'}{duration(abs(change))}" if round(change) else ""
+    return Cell(duration(own), text, None if abs(change) < _NOTABLE * of.seconds else change < 0)
 
 
 def _number(value: float | None, digits: int = 0) -> str:

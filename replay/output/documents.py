@@ -49,12 +49,7 @@ class Document:
 
 
 class JSONDocument(Document):
-    """One JSON object. The summary of an HPA follows its steps, because it is known only then.
-
-    Args:
-        file: where it is written.
-        has_steps: whether it has the steps.
-    """
+    """One JSON object. The summary of an HPA follows its steps, because it is known only then."""
 
     def __init__(self, file: TextIO, *, has_steps: bool = True) -> None:
         self._file, self.has_steps = file, has_steps

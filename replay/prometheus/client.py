@@ -168,16 +168,7 @@ class RangeClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            options: the server.
-            destination: headers of a rule, in addition to the server's.
-            seconds: the time for one query with all its retries.
-            max_bytes: the limit of the size of a response.
-            clock: monotonic, in seconds.
-            sleep: waits.
-        """
+        """Send nothing yet. `seconds` are for one query with all its retries; the limit is that of a response."""
         self._options = options
         self._headers = destination.headers
         self._seconds = seconds

@@ -61,10 +61,8 @@ class RangeQuery:
     """A series of the result counts if it has these labels."""
     selector: LabelSelector = _EVERYTHING
     """A series counts if this matches its labels."""
-    milli: bool = False
-    """The values are milli-units, not in the metric's unit."""
     total: bool = False
-    """The value is the sum of the series that count; otherwise that of the first one, in the order of labels."""
+    """The value is the sum of the series that count, in milli-units; else the first one's by labels, in its unit."""
     nan: Policy = Policy.ZERO
     """How to treat a value that is not a number; see `adapter.rules.Rule`."""
     inf: Policy = Policy.MISSING
@@ -171,7 +169,7 @@ class RangeReader:
     def _chunk(self, query: RangeQuery, times: range) -> array[float]:
         key = (
             *self.cache_key(query.destination),
-            *(query.query, query.labels, query.selector, query.milli, query.total, query.nan, query.inf, query.empty),
+            *(query.query, query.labels, query.selector, query.total, query.nan, query.inf, query.empty),
             *(times.start, times.step, len(times)),
         )
         cached = self.cache.get(key, len(times))
@@ -229,7 +227,7 @@ def _combined(query: RangeQuery, times: range, result: Result) -> array[float]:
             values[index] = math.nan
         elif math.isnan(value):
             values[index] = empty
-        elif query.milli:
+        elif query.total:
             values[index] = _from_milli(int(value))
     return values
 

@@ -20,7 +20,6 @@ from adapter.catalog.catalog import Catalog
 from adapter.catalog.inventory import CustomSource, ExternalSource
 from adapter.diagnosis.explain import Target, explain
 from adapter.diagnosis.probe import Probe, Selection
-from adapter.forecasts.options import ForecastOptions
 from adapter.metrics.resource_metrics import resource_sources
 from adapter.planning.history import marked_matches, object_labels, summed_query
 from adapter.planning.metric_queries import (
@@ -143,19 +142,9 @@ class RuleQueries:
             raise await self._missing(hpa, Target(str(info.group_resource), metric.name))
         namespace = hpa.namespace if source.info.namespaced else ""
         plan = ObjectsQuery(source, namespace, [described.name], False, selector).plan()
-        text, labels = marked_matches(plan.queries[0], object_labels(source, namespace, alternation([described.name])))
-        return RangeQuery(
-            name=f"{info.group_resource}/{described.name}/{metric.name}",
-            query=text,
-            rule_query=plan.queries[0],
-            destination=source.rule.destination,
-            labels=labels,
-            selector=plan.selector,
-            nan=source.rule.nan or Policy.ZERO,
-            inf=source.rule.inf,
-            empty=source.rule.empty,
-            forecast=_forecast(source),
-        )
+        name = f"{info.group_resource}/{described.name}/{metric.name}"
+        found = marked_matches(plan.queries[0], object_labels(source, namespace, alternation([described.name])))
+        return _range_query(name, source, plan.queries[0], *found, plan.selector)
 
     async def _external(self, hpa: HPA, metric: MetricIdentifier) -> RangeQuery:
         selector = _selector(metric)
@@ -222,25 +211,33 @@ def _summed(
     if rule.activation is not None:
         values = activated_query(values, rule.activation)
     summed = summed_query(f"floor(1000 * ({values}\n))", matches, rule, selector, can_be_nan=nan)
+    return _range_query(name, source, query, summed.text, summed.labels, summed.selector, total=True)
+
+
+def _range_query(
+    name: str,
+    source: CustomSource | ExternalSource,
+    rule_query: str,
+    query: str,
+    labels: tuple[tuple[str, str], ...],
+    selector: LabelSelector,
+    *,
+    total: bool = False,
+) -> RangeQuery:
+    rule = source.rule
     return RangeQuery(
         name=name,
-        query=summed.text,
-        rule_query=query,
+        query=query,
+        rule_query=rule_query,
         destination=rule.destination,
-        labels=summed.labels,
-        selector=summed.selector,
-        milli=True,
-        total=True,
+        labels=labels,
+        selector=selector,
+        total=total,
         nan=rule.nan or Policy.ZERO,
         inf=rule.inf,
         empty=rule.empty,
-        forecast=_forecast(source),
+        forecast=rule.forecast.options if source.is_forecast and rule.forecast is not None else None,
     )
-
-
-def _forecast(source: CustomSource | ExternalSource) -> ForecastOptions | None:
-    forecast = source.rule.forecast
-    return forecast.options if source.is_forecast and forecast is not None else None
 
 
 # --- rules where there is no rules file, or where it has no resourceRules --------------------------------------------

@@ -8,10 +8,11 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import click
 from promql_parser import Call
@@ -38,6 +39,7 @@ from kube.api.status import StatusError
 from kube.process.runtime import run
 from kube.values.durations import format_duration
 from kube.values.selectors import LabelSelector
+from replay.hpa_files import HPAFile
 from replay.load import Load, ReplayError, Series, check_length, check_not_counter, metric_key, metric_name
 from replay.prometheus.client import MAX_BYTES, RangeClient, RefusedError, Result, TooLargeError, shown
 from replay.prometheus.ranges import ChunkCache, RangeQuery, RangeReader, chunks, default_folder, progress
@@ -52,9 +54,13 @@ from replay.prometheus.workload import (
     startup_query,
 )
 
+_T = TypeVar("_T")
+
 _MINUTE_MS: Final = 60_000
 _CLOCK_SKEW_SECONDS: Final = 30.0
-RECENT_SECONDS: Final = 3600.0
+_RECENT_SECONDS: Final = 3600.0
+_READERS: Final = 6
+"""So many HPAs' queries are sent at the same time."""
 _STARTUP_SECONDS: Final = 24 * 3600
 """Before the end of the range, in which pods that were created show how long they took; also if it is shorter."""
 _RATES: Final = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
@@ -123,11 +129,61 @@ def read_prometheus(hpas: Sequence[HPA], settings: PrometheusSettings) -> Load:
         reader.check_range()
         target = reader.target(hpas, settings.requests)
         # Lists of all series in a long range are large, and the series at its end usually suffice.
-        ranges = sorted({min(settings.seconds, RECENT_SECONDS), settings.seconds})
+        ranges = sorted({min(settings.seconds, _RECENT_SECONDS), settings.seconds})
         [queries] = run(reader.plan([target], ranges=ranges))
         if isinstance(queries, ReplayError):
             raise queries
         return reader.load(target, queries)
+
+
+def read_loads(
+    files: Sequence[HPAFile], settings: PrometheusSettings
+) -> Generator[tuple[int, Load | ReplayError], None, None]:
+    """Yield the index and the load of each HPA, or why it cannot be read, whichever is read first, by a few threads.
+
+    The series of the rules are listed once for all, in the last hour of the range.
+
+    Raises:
+        ReplayError: the range is wrong, or Prometheus cannot be used at all.
+    """
+    with PrometheusReader(settings) as reader:
+        reader.check_range()
+        pool = ThreadPoolExecutor(_READERS)
+
+        def target(file: HPAFile) -> Target:
+            return reader.target([file.hpa], file.requests or {})
+
+        try:
+            # This calls msgspec, which is not safe in threads when it sees a type first.
+            metrics = [[spec.source for spec in file.hpa.spec.metrics] for file in files]
+            unusable = [_or_error(complete_rules, settings.rules, each) for each in metrics]
+            wrong = {index: each for index, each in enumerate(unusable) if isinstance(each, ReplayError)}
+            good = [index for index in range(len(files)) if index not in wrong]
+            found = zip(good, pool.map(lambda index: _or_error(target, files[index]), good), strict=True)
+            targets: dict[int, Target] = {}
+            for index, each in (*wrong.items(), *found):
+                if isinstance(each, Target):
+                    targets[index] = each
+                else:
+                    yield index, each
+            planned = run(reader.plan(list(targets.values()), ranges=[min(_RECENT_SECONDS, settings.seconds)]))
+            futures = {}
+            for index, queries in zip(targets, planned, strict=True):
+                if isinstance(queries, ReplayError):
+                    yield index, queries
+                else:
+                    futures[pool.submit(_or_error, reader.load, targets[index], queries)] = index
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _or_error(call: Callable[..., _T], *arguments: object) -> _T | ReplayError:
+    try:
+        return call(*arguments)
+    except ReplayError as error:
+        return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +297,11 @@ class PrometheusReader:
                             pods=targets[index].pods,
                             between=settings.between,
                         )
-                        found[index] = await _queries(targets[index], queries)
+                        try:
+                            hpa, metrics = targets[index].hpa, targets[index].metrics.items()
+                            found[index] = {key: await queries.query(hpa, metric) for key, metric in metrics}
+                        except ReplayError as error:
+                            found[index] = error
         except PrometheusConfigError as error:
             raise ReplayError(str(error)) from error
         except (KubeError, StatusError) as error:
@@ -303,13 +363,6 @@ class PrometheusReader:
         query = requests_query(target.hpa, target.pods, range_seconds=math.ceil(self._settings.seconds))
         result = self._client().instant(query, time_ms=self._settings.end_ms)
         return {**requests_of(result), **target.requests}
-
-
-async def _queries(target: Target, queries: RuleQueries) -> Mapping[str, RangeQuery] | ReplayError:
-    try:
-        return {key: await queries.query(target.hpa, metric) for key, metric in target.metrics.items()}
-    except ReplayError as error:
-        return error
 
 
 class _NoObjects:

@@ -35,11 +35,7 @@ def replica_sets_query(hpa: HPA, *, range_seconds: int) -> str:
 
 
 def pods_pattern(hpa: HPA, replica_sets: Iterable[ResultSeries] = ()) -> str:
-    """Return a regular expression of the names that the target's pods have had.
-
-    Args:
-        hpa: the HPA of the target.
-        replica_sets: the result of `replica_sets_query`, if there is one.
+    """Return a regular expression of the names that the target's pods have had, by the result of `replica_sets_query`.
 
     Raises:
         ReplayError: names of such pods are not known.

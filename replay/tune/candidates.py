@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from autoscaler.core.model import HPA, Behavior, ScalingRules
+from autoscaler.core.model import HPA, ScalingRules
 from autoscaler.objects.hpa import default_hpa
 from kube.values.quantity import Format, Quantity, milli_text
 from replay.load import Load, metric_key, metric_name
@@ -42,13 +42,6 @@ _LEAST_WHOLE_MILLI: Final = 20_000
 _LEAST_BINARY: Final = 100 * 1024
 _SERVER_FIELDS: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_SOURCES: Final = {
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-}
 
 Candidate: TypeAlias = Mapping[str, float]
 
@@ -92,7 +85,7 @@ def target_field(hpa: HPA, load: Load, settings: Settings, *, max_target: float)
 def other_fields(hpa: HPA, settings: Settings, *, mean_replicas: float, names: Collection[str]) -> list[Field]:
     """Return the other fields of these names. Those of a direction with selectPolicy Disabled would change nothing."""
     spec, config = hpa.spec, hpa.overrides.apply_to(settings.config)
-    up, down = _rules(spec.behavior, "scaleUp"), _rules(spec.behavior, "scaleDown")
+    up, down = (spec.behavior.scale_up, spec.behavior.scale_down) if spec.behavior else (None, None)
     window = config.downscale_stabilization_ms / 1000
     if down is not None and down.stabilization_window_seconds is not None:
         window = down.stabilization_window_seconds
@@ -104,22 +97,13 @@ def other_fields(hpa: HPA, settings: Settings, *, mean_replicas: float, names: C
         _DOWN_WINDOW: (window, _WINDOWS),
         MIN_REPLICAS: (least, sorted(float(each) for each in counts if least < each <= spec.max_replicas)),
     }
-    disabled = [name for name, rules in zip(DIRECTIONS, (up, down), strict=True) if _is_disabled(rules)]
+    directions = zip(DIRECTIONS, (up, down), strict=True)
+    disabled = [name for name, rules in directions if rules and rules.select_policy == "Disabled"]
     return [
         Field(name=name, given=given, choices=tuple(value for value in values if abs(value - given) > _TINY))
         for name, (given, values) in fields.items()
         if name in names and name.partition(".")[0] not in disabled
     ]
-
-
-def _rules(behavior: Behavior | None, direction: str) -> ScalingRules | None:
-    if behavior is None:
-        return None
-    return behavior.scale_up if direction == "scaleUp" else behavior.scale_down
-
-
-def _is_disabled(rules: ScalingRules | None) -> bool:
-    return rules is not None and rules.select_policy == "Disabled"
 
 
 def _tolerance(rules: ScalingRules | None, default: float) -> float:
@@ -132,16 +116,9 @@ def _tolerance(rules: ScalingRules | None, default: float) -> float:
 def candidate_object(
     document: Mapping[str, Any], hpa: HPA, load: Load, settings: Settings, candidate: Candidate
 ) -> dict[str, Any]:
-    """Return the object of a candidate: the user's, with only the candidate's fields changed.
+    """Return the object of a candidate: the user's, of which `hpa` is parsed, with only the candidate's changes.
 
     What the API server adds (status, managedFields, uid and the like) is left out.
-
-    Args:
-        document: the user's object.
-        hpa: the same, parsed.
-        load: the load, for what its pods request.
-        settings: for the capacity.
-        candidate: the changes.
     """
     found: dict[str, Any] = {key: copy.deepcopy(document[key]) for key in ("apiVersion", "kind", "metadata", "spec")}
     metadata, spec = found["metadata"], found["spec"]
@@ -155,11 +132,11 @@ def candidate_object(
             _set_targets(found, hpa, load, settings, value)
             continue
         direction, _, field = name.rpartition(".")
-        if direction in DIRECTIONS:
-            behavior = _mapping(spec, "behavior")
-            _mapping(behavior, direction)[field] = _behavior_value(field, value)
-        else:
-            spec[name] = _plain(value)
+        parent = spec
+        for key in ("behavior", direction) if direction else ():
+            parent[key] = parent = parent.get(key) or {}
+        whole = int(value) if value == int(value) else round(value, 4)
+        parent[field] = f"{value:.4g}" if field == "tolerance" else whole
     return found
 
 
@@ -183,7 +160,7 @@ def _set_targets(found: dict[str, Any], hpa: HPA, load: Load, settings: Settings
         spec, raw = hpa.spec.metrics[index], found["spec"]["metrics"][index]
         share = given * percent / first / 100
         capacity = settings.capacity[metric_key(spec.source)]
-        target = raw[_SOURCES[raw["type"]]]["target"]
+        target = raw[raw["type"][0].lower() + raw["type"][1:]]["target"]
         if spec.target.average_value is None:
             request = load.requests[metric_name(spec.source)] / 1000
             target["averageUtilization"] = max(1, math.floor(share * 100 * capacity / request + _ROUNDED))
@@ -202,19 +179,3 @@ def _quantity(value: float, given: Quantity) -> str:
     milli = max(1, math.floor(value * 1000 + _ROUNDED))
     unit = 10 ** max(int(math.log10(milli)) - 2, 3 if milli >= _LEAST_WHOLE_MILLI else 0)
     return milli_text(milli // unit * unit)
-
-
-def _mapping(parent: dict[str, Any], name: str) -> dict[str, Any]:
-    found = parent.get(name)
-    if found is None:
-        found = parent[name] = {}
-    assert isinstance(found, dict)
-    return found
-
-
-def _behavior_value(field: str, value: float) -> int | float | str:
-    return f"{value:.4g}" if field == "tolerance" else _plain(value)
-
-
-def _plain(value: float) -> int | float:
-    return int(value) if value == int(value) else round(value, 4)

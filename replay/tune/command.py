@@ -21,10 +21,10 @@ from replay.flags import HPAReference, InputFlags, hpa_option, input_flags
 from replay.load import ReplayError
 from replay.tune import report
 from replay.tune.candidates import FIELDS
+from replay.tune.evaluation import Problem, TuneOptions
 from replay.tune.forecast import compare_forecast
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import MAX_REPLAYS, Search
-from replay.tune.tuning import TuneOptions
 from replay.tune.tuning import tune as tune_hpa
 
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
@@ -143,9 +143,9 @@ def tune(
             _check_html(html)
         try:
             with _progress() as on_progress:
-                of_hpa = (found.files[0], found.load, found.settings, options)
-                compared = compare_forecast(*of_hpa, on_progress=on_progress) if found.load.seen else None
-                tuned = compared.best if compared else tune_hpa(*of_hpa, on_progress=on_progress)
+                problem = Problem(file=found.files[0], load=found.load, settings=found.settings, options=options)
+                compared = compare_forecast(problem, on_progress=on_progress) if found.load.seen else None
+                tuned = compared.best if compared else tune_hpa(problem, on_progress=on_progress)
         except KeyboardInterrupt:
             click.echo("interrupted before there was anything to report", err=True)
             sys.exit(_INTERRUPTED)
@@ -157,7 +157,7 @@ def tune(
         if html is not None:
             from replay.tune.page import tuning_page
 
-            write_page(tuning_page(tuned, found.files[0]), html)
+            write_page(tuning_page(tuned), html)
 
 
 def _check_html(path: Path) -> None:

@@ -6,18 +6,19 @@ no further replay. A history without a second day has parts instead of days.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from msgspec import Struct
 
 from autoscaler.objects.hpa import parse_hpa
+from replay.hpa_files import HPAFile
 from replay.load import Load, ReplayError
-from replay.results import Totals, add_loads, highest_share
+from replay.results import Figures, Totals
 from replay.simulation import Settings, simulate
-from replay.tune.candidates import Candidate, candidate_object
-from replay.workload import Loads
+from replay.tune.candidates import FIELDS, Candidate, candidate_object
+from replay.tune.goal import Goal
 
 DAY_MS: Final = 24 * 3_600_000
 LEAST_DAYS: Final = 4
@@ -50,9 +51,14 @@ class Days:
         """The end of each day."""
         return (*self.starts_ms[1:], self.end_ms)
 
+    @property
+    def unit(self) -> str:
+        """`day` or `part`."""
+        return "day" if self.are_days else "part"
+
     def count(self, number: int) -> str:
         """Return a number of days in words: `4 days`, `5 parts`."""
-        return f"{number} {'day' if self.are_days else 'part'}{'' if number == 1 else 's'}"
+        return f"{number} {self.unit}{'' if number == 1 else 's'}"
 
 
 def days_of(load: Load) -> Days:
@@ -77,57 +83,38 @@ def days_of(load: Load) -> Days:
     )
 
 
-class Figures(Struct, frozen=True):
-    """What a spec cost and how well it served, over some time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """The options of `tune`."""
 
-    pod_hours: float = 0.0
-    loads: Loads = ()
-    scale_events: int = 0
-    flaps: int = 0
-    milliseconds: int = 0
-    gap_milliseconds: int = 0
-    """In which a metric had no value."""
-
-    @property
-    def overload_ratio(self) -> float:
-        """The load above capacity as a share of the load, of the metric for which it is the highest."""
-        return highest_share(self.loads)
-
-    @property
-    def overload_requests(self) -> float:
-        """The load above capacity of the first metric that has one, integrated."""
-        return self.loads[0][0] if self.loads else 0.0
-
-    @property
-    def has_load(self) -> bool:
-        """False: the load was zero, or had no values most of the time."""
-        return any(load for _, load in self.loads) and 2 * self.gap_milliseconds <= self.milliseconds
-
-    def __add__(self, other: Figures) -> Figures:
-        return Figures(
-            self.pod_hours + other.pod_hours,
-            add_loads(self.loads, other.loads),
-            self.scale_events + other.scale_events,
-            self.flaps + other.flaps,
-            self.milliseconds + other.milliseconds,
-            self.gap_milliseconds + other.gap_milliseconds,
-        )
-
-
-def total(days: Sequence[Figures]) -> Figures:
-    """Return the sum of the figures."""
-    return sum(days, Figures())
+    goal: Goal = field(default_factory=Goal)
+    fields: Collection[str] = FIELDS
+    """The fields that may change."""
+    max_target: float = 90.0
+    """The highest target, in percent of the capacity."""
+    jobs: int | None = None
+    """Processes; None: one for each core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """All that is needed to evaluate candidates."""
+    """A better HPA is wanted."""
 
-    document: Mapping[str, Any]
-    """The given HPA."""
+    file: HPAFile
+    """The given one."""
     load: Load
     settings: Settings
-    days: Days
+    """What replays assume. At least one metric must have a capacity."""
+    options: TuneOptions = TuneOptions()
+
+    @property
+    def days(self) -> Days:
+        """The days of the load; see `days_of`."""
+        return days_of(self.load)
+
+    def document(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the HPA's object with the changes of a candidate."""
+        return candidate_object(self.file.document, self.file.hpa, self.load, self.settings, candidate)
 
 
 class Run(Struct, frozen=True):
@@ -145,12 +132,11 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
     Raises:
         ReplayError: a metric is not in the load.
     """
-    given = parse_hpa(problem.document)
-    hpa = parse_hpa(candidate_object(problem.document, given, problem.load, problem.settings, run.candidate))
+    hpa = parse_hpa(problem.document(run.candidate))
     ends, counted_from = problem.days.ends_ms, problem.days.counted_from_ms
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
     load = replace(problem.load, seen={}) if run.is_given else problem.load
-    days = [Totals(max_replicas=hpa.spec.max_replicas) for _ in ends]
+    days = [Totals() for _ in ends]
     index = 0
     for step in simulate(hpa, load, settings, merge=True):
         while step.time_ms >= ends[index]:
@@ -160,14 +146,7 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
             days[index].add(step)
     return tuple(
         [
-            Figures(
-                day.pod_hours,
-                day.loads,
-                len(day.scales),
-                day.flaps,
-                day.milliseconds,
-                day.gap_milliseconds,
-            )
+            Figures(day.pod_hours, day.loads, len(day.scales), day.flaps, day.milliseconds, day.gap_milliseconds)
             for day in days
         ]
     )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from replay.hpa_files import HPAFile
-from replay.load import Load
-from replay.simulation import Settings
+from replay.results import Figures, total
 from replay.tune import report
-from replay.tune.evaluation import Figures, total
-from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, saved, saved_interval
+from replay.tune.evaluation import Problem
+from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, pod_hours_of, saved, saved_interval
 from replay.tune.search import Search
-from replay.tune.tuning import SURE_GAIN, Tuned, TuneOptions, Verdict, tune, with_load
+from replay.tune.tuning import SURE_GAIN, Tuned, Verdict, tune, with_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Compared:
     @property
     def saved(self) -> tuple[float, float, float]:
         """The share of pod-hours that forecasts save on unseen days, and the interval that it is surely in."""
-        costs = [each.pod_hours for each, _ in self.pairs], [each.pod_hours for _, each in self.pairs]
+        costs = pod_hours_of(self.pairs)
         return saved(*costs), *saved_interval(*costs)
 
     @property
@@ -62,12 +59,11 @@ class Compared:
         else:
             first = f"No forecast of {names}: it does not save here."
         pairs, (share, low, high) = self.pairs, self.saved
-        ours, plain = total([each for each, _ in pairs]), total([each for _, each in pairs])
         interval = f" ({low:.1%} to {high:.1%})" if len(pairs) >= LEAST_DAYS_OF_INTERVAL else ""
         fewer = sum(each.pod_hours < other.pod_hours for each, other in pairs)
         effect = (
             f"The best HPA with it against the best one without, on {self.plain.days.count(len(pairs))} that neither "
-            f"has seen: {report.changes_of(self.forecast, ours, plain)}."
+            f"has seen: {report.changes_of(self.forecast, pairs)}."
         )
         return [
             first,
@@ -92,19 +88,16 @@ class Compared:
         }
 
 
-def compare_forecast(
-    file: HPAFile, load: Load, settings: Settings, options: TuneOptions, *, on_progress: Callable[[Search], None]
-) -> Compared:
+def compare_forecast(problem: Problem, *, on_progress: Callable[[Search], None]) -> Compared:
     """Tune without and with forecasts; see `tune`.
 
     Where no overload is given, forecasts may have as much as the given spec on all days together: they move it to other
     days, so that some day always has more than it had. Either may flap once a day more than `--max-flaps` allows.
     """
-    without = dataclasses.replace(load, seen={}, forecasts=())
-    options = dataclasses.replace(options, goal=dataclasses.replace(options.goal, spare_flaps=1))
-    plain = tune(file, without, settings, options, on_progress=on_progress)
-    goal = options.goal
+    goal = replace(problem.options.goal, spare_flaps=1)
+    problem = replace(problem, options=replace(problem.options, goal=goal))
+    plain = tune(replace(problem, load=replace(problem.load, seen={}, forecasts=())), on_progress=on_progress)
     if goal.max_overload is None:
-        allowed = max(total(plain.given.days).overload_ratio, LEAST_OVERLOAD)
-        options = dataclasses.replace(options, goal=dataclasses.replace(goal, max_overload=allowed))
-    return Compared(plain, tune(file, load, settings, options, on_progress=on_progress))
+        goal = replace(goal, max_overload=max(total(plain.given.days).overload_ratio, LEAST_OVERLOAD))
+        problem = replace(problem, options=replace(problem.options, goal=goal))
+    return Compared(plain, tune(problem, on_progress=on_progress))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from replay.tune.evaluation import Figures, total
+from replay.results import Figures, total
 
 LEAST_GAIN: Final = 0.03
 """A smaller gain is not worth a change: it is within what differs from one week to the next."""
@@ -130,6 +130,11 @@ class Goal:
         return max(given.overload_ratio, LEAST_OVERLOAD) if self.max_overload is None else self.max_overload
 
 
+def pod_hours_of(pairs: Sequence[tuple[Figures, Figures]]) -> tuple[list[float], list[float]]:
+    """Return the pod-hours of each of the two, for `saved` and `saved_interval`."""
+    return [ours.pod_hours for ours, _ in pairs], [given.pod_hours for _, given in pairs]
+
+
 def saved(costs: Sequence[float], before: Sequence[float]) -> float:
     """Return the share of the cost that is saved over all days."""
     return 1 - sum(costs) / sum(before) if sum(before) > 0 else 0.0
@@ -138,9 +143,7 @@ def saved(costs: Sequence[float], before: Sequence[float]) -> float:
 def saved_interval(costs: Sequence[float], before: Sequence[float]) -> tuple[float, float]:
     """Return an interval that holds the true share saved in 90 % of cases; the share is below it in 5 %.
 
-    Args:
-        costs: on each day.
-        before: the cost of the given spec on the same days.
+    `costs` are those of each day, and `before` the given spec's on the same days.
     """
     count, share = len(costs), saved(costs, before)
     if count < 2 or sum(before) <= 0:

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from autoscaler.objects.hpa import parse_hpa
 from autoscaler.ui.figures import escaped
-from replay.hpa_files import HPAFile, parse_hpa_document
 from replay.output.comparison import compare
 from replay.output.figure import COLORS, OVERLOAD_COLOR
 from replay.output.names import named
 from replay.output.page import Section, comparison_page
-from replay.tune.evaluation import total
-from replay.tune.report import by_day, notes, trade_off, verdict
+from replay.results import total
+from replay.tune.report import by_day, by_day_title, notes, trade_off, verdict
 from replay.tune.tuning import GIVEN_NAME, TUNED_NAME, Tuned, TunedSpec
 
 _COLOR_OF: Final = {GIVEN_NAME: COLORS[0], TUNED_NAME: COLORS[1]}
 
 
-def tuning_page(tuned: Tuned, file: HPAFile) -> str:
+def tuning_page(tuned: Tuned) -> str:
     """Return the page. The given HPA and the winner are replayed again, for the sentences of their decisions."""
-    files = [file]
-    if tuned.winner is not None:
-        files.append(parse_hpa_document(tuned.winner.document, TUNED_NAME))
-    comparison = compare(named([file.hpa for file in files]), tuned.load, tuned.settings)
+    hpas = [tuned.file.hpa, *([parse_hpa(tuned.winner.document)] if tuned.winner is not None else [])]
+    comparison = compare(named(hpas), tuned.load, tuned.settings)
     header, *rows = trade_off(tuned)
     sections = [
         Section(title="Result", notes=[*filter(None, verdict(tuned)), *notes(tuned)]),
@@ -31,9 +29,7 @@ def tuning_page(tuned: Tuned, file: HPAFile) -> str:
     ]
     if tuned.winner is not None:
         header, *rows = by_day(tuned)
-        unit = tuned.days.count(1).removeprefix("1 ")
-        title = f"Each {unit}, by the choice from the other {unit}s"
-        sections.append(Section(title=title, header=header, rows=rows))
+        sections.append(Section(title=by_day_title(tuned), header=header, rows=rows))
     return comparison_page(comparison, title=f"Tuning of {tuned.name}", sections=sections)
 
 
@@ -80,7 +76,7 @@ def _bars(tuned: Tuned, spec: TunedSpec) -> list[dict[str, Any]]:
 
 
 def _layout(tuned: Tuned) -> dict[str, Any]:
-    unit, allowed = tuned.days.count(1).partition(" ")[2], tuned.options.goal.max_overload
+    allowed = tuned.options.goal.max_overload
     shapes = []
     if allowed is not None:
         ends = {"x0": 100 * allowed, "x1": 100 * allowed, "y0": 0, "y1": 1}
@@ -92,7 +88,7 @@ def _layout(tuned: Tuned) -> dict[str, Any]:
         "shapes": shapes,
         "xaxis": {"title": {"text": "overload, % of requests"}, "rangemode": "tozero", "anchor": "y"},
         "yaxis": {"title": {"text": "pod-hours"}, "domain": [0.66, 1], "automargin": True},
-        "xaxis2": {"type": "date", "anchor": "y3", "title": {"text": f"each {unit} (UTC)"}},
+        "xaxis2": {"type": "date", "anchor": "y3", "title": {"text": f"each {tuned.days.unit} (UTC)"}},
         "yaxis2": {"title": {"text": "pod-hours"}, "domain": [0.3, 0.55], "anchor": "x2", "automargin": True},
         "yaxis3": {"title": {"text": "overload, %"}, "domain": [0, 0.25], "anchor": "x2", "automargin": True},
         "paper_bgcolor": "rgba(0,0,0,0)",

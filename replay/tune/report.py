@@ -7,7 +7,7 @@ HPA it is comments only.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,9 +21,18 @@ from replay.output.comparison import duration, model_note
 from replay.output.documents import printable_json
 from replay.output.names import changed_fields
 from replay.output.table import console_of
+from replay.results import Figures, total
 from replay.tune.candidates import TARGET, needs_tolerance, target_percents, to_yaml
-from replay.tune.evaluation import LEAST_DAYS, Figures, total
-from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, LEAST_GAIN, LEAST_OVERLOAD, Objective, saved, saved_interval
+from replay.tune.evaluation import LEAST_DAYS
+from replay.tune.goal import (
+    LEAST_DAYS_OF_INTERVAL,
+    LEAST_GAIN,
+    LEAST_OVERLOAD,
+    Objective,
+    pod_hours_of,
+    saved,
+    saved_interval,
+)
 from replay.tune.tuning import Tuned, TunedSpec, Verdict
 
 _FEW_DAYS: Final = 14
@@ -33,8 +42,7 @@ def text(tuned: Tuned) -> str:
     """Return the report with the recommended HPA, as YAML."""
     lines = [*verdict(tuned), "", "All days together:", *_drawn(trade_off(tuned)), ""]
     if tuned.winner is not None:
-        unit = tuned.days.count(1).removeprefix("1 ")
-        lines += [f"Each {unit}, by the choice from the other {unit}s:", *_drawn(by_day(tuned)), ""]
+        lines += [f"{by_day_title(tuned)}:", *_drawn(by_day(tuned)), ""]
     lines += [f"- {note}" for note in notes(tuned)]
     comment = "\n".join(printable(f"# {line}".rstrip()) for line in lines)
     if tuned.recommended is not None:
@@ -44,21 +52,11 @@ def text(tuned: Tuned) -> str:
 
 def json(tuned: Tuned, **more: object) -> str:
     """Return the report as JSON; `more`: further fields."""
-    specs = [
-        {
-            "name": spec.name,
-            "changes": spec.candidate,
-            "train": json_figures(spec.days),
-            "unseen": json_figures(spec.unseen),
-            "object": spec.document,
-        }
-        for spec in tuned.specs
-    ]
     days, pairs = tuned.days, tuned.pairs()
     saving = None
     if pairs:
         low, high = saved_pod_hours_interval(tuned) or (None, None)
-        saving = {"share": saved(*_pod_hours(pairs)), "low": low, "high": high}
+        saving = {"share": saved(*pod_hours_of(pairs)), "low": low, "high": high}
     times = {"start": rfc3339(days.starts_ms[0]), "end": rfc3339(days.end_ms), "parts": len(days)}
     document = {
         "version": 1,
@@ -68,7 +66,16 @@ def json(tuned: Tuned, **more: object) -> str:
         "savedPodHours": saving,
         "train": times,
         "unseen": times,
-        "specs": specs,
+        "specs": [
+            {
+                "name": spec.name,
+                "changes": spec.candidate,
+                "train": json_figures(spec.days),
+                "unseen": json_figures(spec.unseen),
+                "object": spec.document,
+            }
+            for spec in tuned.specs
+        ],
         **more,
     }
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2)) + "\n"
@@ -79,11 +86,7 @@ def saved_pod_hours_interval(tuned: Tuned) -> tuple[float, float] | None:
     pairs = tuned.pairs()
     if not tuned.days.are_days or len(pairs) < LEAST_DAYS_OF_INTERVAL:
         return None
-    return saved_interval(*_pod_hours(pairs))
-
-
-def _pod_hours(pairs: Sequence[tuple[Figures, Figures]]) -> tuple[list[float], list[float]]:
-    return [ours.pod_hours for ours, _ in pairs], [given.pod_hours for _, given in pairs]
+    return saved_interval(*pod_hours_of(pairs))
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -99,12 +102,13 @@ def verdict(tuned: Tuned) -> list[str]:
             return [f"{none}: the given spec has no {what}, so there is nothing to gain."]
         worth = f"by {LEAST_GAIN:.0%} or more, within the limits"
         found = [f"{none}: none of {tuned.replays - 1} candidates was better {worth}."]
-        if tuned.given_target > tuned.options.max_target:
+        targets = target_percents(tuned.file.hpa, tuned.load, tuned.settings).values()
+        if (highest := max(targets, default=0.0)) > tuned.options.max_target:
             found.append(
-                f"Its target is {tuned.given_target:.3g}% of the capacity, above --max-target, which is "
+                f"Its target is {highest:.3g}% of the capacity, above --max-target, which is "
                 f"{tuned.options.max_target:g}%: no higher one was tried."
             )
-        whole, least = total(tuned.given.days), parse_hpa(tuned.given.document).spec.min_replicas
+        whole, least = total(tuned.given.days), tuned.file.hpa.spec.min_replicas
         if whole.pod_hours * 3_600_000 <= least * whole.milliseconds:
             found.append(f"It has {least} replicas all the time, its minReplicas, which is never lowered.")
         elif goal.max_overload is None and goal.objective is Objective.POD_HOURS:
@@ -112,7 +116,7 @@ def verdict(tuned: Tuned) -> list[str]:
             found.append(f"None may have more overload than {most}. To allow more, give --max-overload, such as 0.1%.")
         return found
     pairs = tuned.pairs()
-    effect = changes_of(tuned, total([each for each, _ in pairs]), total([each for _, each in pairs]))
+    effect = changes_of(tuned, pairs)
     change, unseen = _changes(tuned, winner), tuned.days.count(len(pairs))
     length = unseen if tuned.days.are_days else duration((tuned.days.end_ms - tuned.days.starts_ms[0]) / 1000)
     match tuned.verdict:
@@ -168,36 +172,28 @@ def _why_rejected(tuned: Tuned) -> str:
     return f"That is not recommended, because the gain is not sure: it may be as low as {low:.1%}."
 
 
-def changes_of(tuned: Tuned, found: Figures, given: Figures) -> str:
-    """Return what changes from the given spec to another one, better or worse, in one sentence's end."""
+def changes_of(tuned: Tuned, pairs: Sequence[tuple[Figures, Figures]]) -> str:
+    """Return what changes from the second to the first of the pairs, better or worse, in one sentence's end."""
+    found, given = total(each for each, _ in pairs), total(each for _, each in pairs)
     share = found.pod_hours / given.pod_hours - 1 if given.pod_hours else 0.0
     goal = tuned.options.goal
     limited = goal.objective is Objective.POD_HOURS and goal.max_overload is not None
     allowed = f" ({_percent(goal.max_overload or 0.0)} allowed)" if limited else ""
-    before, after = _percent(given.overload_ratio), _percent(found.overload_ratio)
-    overload = f"overload stays at {before}"
-    if before != after:
-        overload = f"{_moves('overload', given.overload_ratio, found.overload_ratio)} from {before} to {after}"
     cost, saved_cost = tuned.settings.pod_cost, ""
     if cost is not None:
         worth, verb = cost * (given.pod_hours - found.pod_hours), "saves" if share <= 0 else "costs"
         saved_cost = f" ({verb} {abs(worth):,.2f} of {cost * given.pod_hours:,.2f})"
     return (
-        f"{abs(share):.1%} {'fewer' if share <= 0 else 'more'} pod-hours{saved_cost}; {overload} of requests{allowed}, "
-        f"{_counts('scale events', given.scale_events, found.scale_events)}, "
-        f"{_counts('flaps', given.flaps, found.flaps)}"
+        f"{abs(share):.1%} {'fewer' if share <= 0 else 'more'} pod-hours{saved_cost}; "
+        f"{_moves('overload', given.overload_ratio, found.overload_ratio, _percent)} of requests{allowed}, "
+        f"{_moves('scale events', given.scale_events, found.scale_events)}, {_moves('flaps', given.flaps, found.flaps)}"
     )
 
 
-def _moves(what: str, before: float, after: float) -> str:
-    verb = "rise" if after > before else "fall"
-    return f"{what} {verb}{'' if what.endswith('s') else 's'}"
-
-
-def _counts(what: str, before: int, after: int) -> str:
-    if before == after:
-        return f"{what} stay at {before:,}"
-    return f"{_moves(what, before, after)} from {before:,} to {after:,}"
+def _moves(what: str, before: float, after: float, text: Callable[[float], str] = "{:,}".format) -> str:
+    verb = "stay" if text(before) == text(after) else "rise" if after > before else "fall"
+    span = f"at {text(before)}" if verb == "stay" else f"from {text(before)} to {text(after)}"
+    return f"{what} {verb}{'' if what.endswith('s') else 's'} {span}"
 
 
 def notes(tuned: Tuned) -> list[str]:
@@ -225,8 +221,7 @@ def _confidence(tuned: Tuned) -> Iterator[str]:
             what = "less overload" if tuned.options.goal.objective is Objective.OVERLOAD else "fewer pod-hours"
             yield (
                 f"Left out: {', '.join(left_out)}. All days together have {what} with these, within the limits, but "
-                f"such choices exceed a limit on an unseen {days.count(1).removeprefix('1 ')}, or with reconciliations "
-                "at other times."
+                f"such choices exceed a limit on an unseen {days.unit}, or with reconciliations at other times."
             )
         worst = max((ours.overload_ratio for ours, _ in pairs), default=0.0)
         yield (
@@ -292,18 +287,16 @@ def trade_off(tuned: Tuned) -> list[list[str]]:
     rows = [["", "pod-hours", "overload", "on the worst days", "scale events", "flaps"]]
     for spec in tuned.specs:
         figures = total(spec.days)
-        worst = total([each for each, _ in tuned.options.goal.worst_days(spec.days, tuned.given.days)])
-        rows.append(
-            [
-                spec.name,
-                _compared(figures, None if spec is tuned.given else given),
-                _percent(figures.overload_ratio),
-                _percent(worst.overload_ratio),
-                f"{figures.scale_events:,}",
-                f"{figures.flaps:,}",
-            ]
-        )
+        worst = total(each for each, _ in tuned.options.goal.worst_days(spec.days, tuned.given.days))
+        pods = _compared(figures, None if spec is tuned.given else given)
+        overload = _percent(figures.overload_ratio), _percent(worst.overload_ratio)
+        rows.append([spec.name, pods, *overload, f"{figures.scale_events:,}", f"{figures.flaps:,}"])
     return rows
+
+
+def by_day_title(tuned: Tuned) -> str:
+    """Return the title of `by_day`."""
+    return f"Each {tuned.days.unit}, by the choice from the other {tuned.days.unit}s"
 
 
 def by_day(tuned: Tuned) -> list[list[str]]:
@@ -311,17 +304,10 @@ def by_day(tuned: Tuned) -> list[list[str]]:
     rows = [["from", "pod-hours: given", "tuned", "overload: given", "tuned", "scale events: given", "tuned"]]
     assert tuned.winner is not None
     for start_ms, given, ours in zip(tuned.days.starts_ms, tuned.given.days, tuned.winner.unseen, strict=True):
-        rows.append(
-            [
-                rfc3339(start_ms)[: 10 if tuned.days.are_days else 16],
-                f"{given.pod_hours:,.1f}",
-                _compared(ours, given),
-                _percent(given.overload_ratio),
-                _percent(ours.overload_ratio),
-                f"{given.scale_events:,}",
-                f"{ours.scale_events:,}",
-            ]
-        )
+        start = rfc3339(start_ms)[: 10 if tuned.days.are_days else 16]
+        overload = _percent(given.overload_ratio), _percent(ours.overload_ratio)
+        scales = f"{given.scale_events:,}", f"{ours.scale_events:,}"
+        rows.append([start, f"{given.pod_hours:,.1f}", _compared(ours, given), *overload, *scales])
     return rows
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from replay.results import Figures
 from replay.tune.candidates import TARGET, Candidate, Field
-from replay.tune.evaluation import Figures
 from replay.tune.goal import Goal, Objective
 
 MAX_REPLAYS: Final = 34
@@ -37,13 +37,7 @@ class Trial:
 
 
 def choose(trials: Sequence[Trial], goal: Goal, among: Sequence[int]) -> Trial:
-    """Return the best trial by some of the days; the first trial, the given spec, if no other keeps the limits.
-
-    Args:
-        trials: the given spec, and others.
-        goal: the objective and the limits.
-        among: the indices of the days.
-    """
+    """Return the best trial by the days of these indices; the first, the given spec, if no other keeps the limits."""
     given = [trials[0].days[index] for index in among]
     unit = goal.value(given) or 1.0
     best, lowest = trials[0], 1.0 if not goal.given_exceeds(given) else float("inf")

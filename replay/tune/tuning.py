@@ -11,25 +11,17 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from replay.hpa_files import HPAFile, parse_hpa_document
-from replay.load import Load, ReplayError
-from replay.simulation import Settings, sync_period_ms
-from replay.tune.candidates import (
-    FIELDS,
-    TARGET,
-    Candidate,
-    Field,
-    candidate_object,
-    other_fields,
-    target_field,
-    target_percents,
-)
-from replay.tune.evaluation import LEAST_DAYS, Days, Figures, Problem, Run, days_of, evaluate, total
+from replay.hpa_files import parse_hpa_document
+from replay.load import ReplayError
+from replay.results import Figures, total
+from replay.simulation import sync_period_ms
+from replay.tune.candidates import TARGET, Candidate, Field, other_fields, target_field
+from replay.tune.evaluation import LEAST_DAYS, Days, Problem, Run, evaluate
 from replay.tune.goal import Goal, saved, saved_interval
 from replay.tune.search import Search, Trial, choose
 from replay.tune.workers import Pool
@@ -47,19 +39,6 @@ _MOST_REPLAYS: Final = 40
 """Of the search and the check of its winner."""
 _OTHER_TARGETS: Final = 6
 """At most, in the trade-off."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneOptions:
-    """The options of `tune`."""
-
-    goal: Goal = field(default_factory=Goal)
-    fields: Collection[str] = FIELDS
-    """The fields that may change."""
-    max_target: float = 90.0
-    """The highest target, in percent of the capacity."""
-    jobs: int | None = None
-    """Processes; None: one for each core."""
 
 
 class Verdict(StrEnum):
@@ -91,15 +70,9 @@ class TunedSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class Tuned(Problem):
     """The result of a search."""
 
-    name: str
-    """Of the HPA."""
-    options: TuneOptions
-    load: Load
-    settings: Settings
-    days: Days
     verdict: Verdict
     specs: Sequence[TunedSpec]
     """The given one, the winner if there is one, and the given one with other targets."""
@@ -107,8 +80,11 @@ class Tuned:
     is_interrupted: bool
     steps_back: int = 0
     """How often lower targets were tried, because the winner exceeded the limits on unseen days."""
-    given_target: float = 0.0
-    """The highest target of the given spec, in percent of the capacity; 0 if it has none that can be searched."""
+
+    @property
+    def name(self) -> str:
+        """Of the HPA."""
+        return str(self.file.hpa.key)
 
     @property
     def given(self) -> TunedSpec:
@@ -135,51 +111,39 @@ def with_load(days: Sequence[Figures], given: Sequence[Figures]) -> list[tuple[F
     return [pair for pair in zip(days, given, strict=True) if pair[1].has_load]
 
 
-def tune(
-    file: HPAFile,
-    load: Load,
-    settings: Settings,
-    options: TuneOptions,
-    *,
-    on_progress: Callable[[Search], None] = lambda _: None,
-) -> Tuned:
+def tune(problem: Problem, *, on_progress: Callable[[Search], None] = lambda _: None) -> Tuned:
     """Look for a better spec. Ctrl-C ends the search; the best spec so far is checked and reported.
 
-    Args:
-        file: the given HPA.
-        load: the recorded load.
-        settings: what replays assume. At least one metric must have a capacity.
-        options: the goal, and what may change.
-        on_progress: called after some replays.
+    `on_progress` is called after some replays.
 
     Raises:
         ReplayError: the load is too short, there is nothing to search, or a metric is not in the load.
         KeyboardInterrupt: Ctrl-C before there is anything to report.
     """
-    if not settings.capacity:
+    hpa = problem.file.hpa
+    if not problem.settings.capacity:
         raise ReplayError(
-            f"what a pod of {file.hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY"
+            f"what a pod of {hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY"
         )
-    problem = Problem(document=file.document, load=load, settings=settings, days=days_of(load))
-    with Pool(jobs=options.jobs or os.cpu_count() or 1) as pool:
+    with Pool(jobs=problem.options.jobs or os.cpu_count() or 1) as pool:
         replay = functools.partial(pool.map, functools.partial(evaluate, problem))
         [given] = replay([Run({}, is_given=True)])
-        search = make_search(file, problem, options, given, replay, on_progress)
-        phases = Phases(sync_period_ms(file.hpa, settings), replay)
+        search = make_search(problem, given, replay, on_progress)
+        phases = Phases(sync_period_ms(hpa, problem.settings), replay)
         try:
-            if options.goal.value(given) > 0:
+            if search.goal.value(given) > 0:
                 search.run()
                 search.replay_between()
-            tuned = result(file, problem, options, search, phases.best(search))
+            tuned = result(problem, search, phases.best(search))
             last, steps = tuned, 0
             while _exceeds_limits(last) and search.step_back(at_most=phases.left(search) - phases.count):
-                last, steps = result(file, problem, options, search, phases.best(search)), steps + 1
+                last, steps = result(problem, search, phases.best(search)), steps + 1
             if last.verdict is Verdict.BETTER:
                 return last
         except KeyboardInterrupt:
             if len(search.trials) < 2:
                 raise
-            return result(file, problem, options, search, search.best, is_interrupted=True)
+            return result(problem, search, search.best, is_interrupted=True)
     return replace(tuned, replays=search.replays, steps_back=steps)
 
 
@@ -190,9 +154,7 @@ def _exceeds_limits(tuned: Tuned) -> bool:
 
 
 def make_search(
-    file: HPAFile,
     problem: Problem,
-    options: TuneOptions,
     given: tuple[Figures, ...],
     replay: Replay,
     on_progress: Callable[[Search], None] = lambda _: None,
@@ -204,12 +166,12 @@ def make_search(
     """
     if not any(each.has_load for each in given):
         raise ReplayError("the load is zero or has no values: there is nothing to tune for")
-    load, settings, whole = problem.load, problem.settings, total(given)
+    hpa, settings, options, whole = problem.file.hpa, problem.settings, problem.options, total(given)
     target: Field | None = None
     if TARGET in options.fields:
-        target = target_field(file.hpa, load, settings, max_target=options.max_target)
+        target = target_field(hpa, problem.load, settings, max_target=options.max_target)
     mean_replicas = whole.pod_hours * 3_600_000 / max(whole.milliseconds, 1)
-    fields = other_fields(file.hpa, settings, mean_replicas=mean_replicas, names=options.fields)
+    fields = other_fields(hpa, settings, mean_replicas=mean_replicas, names=options.fields)
     if target is None and not any(each.choices for each in fields):
         raise ReplayError("none of --fields can change: a target must be one per pod, of a metric with a capacity")
     return Search(
@@ -222,11 +184,9 @@ def make_search(
     )
 
 
-def result(
-    file: HPAFile, problem: Problem, options: TuneOptions, search: Search, best: Trial, *, is_interrupted: bool = False
-) -> Tuned:
+def result(problem: Problem, search: Search, best: Trial, *, is_interrupted: bool = False) -> Tuned:
     """Return the result of a search whose winner is known; the given spec if there is none."""
-    goal, trials, given = options.goal, search.trials, search.given
+    goal, trials, given = search.goal, search.trials, search.given
     if not (goal.gains(best.days, given) or goal.given_exceeds(given)):
         best = trials[0]
     named = [(GIVEN_NAME, trials[0]), *([(TUNED_NAME, best)] if best.candidate else [])]
@@ -239,7 +199,7 @@ def result(
         TunedSpec(
             name=name,
             candidate=trial.candidate,
-            document=candidate_object(file.document, file.hpa, problem.load, problem.settings, trial.candidate),
+            document=problem.document(trial.candidate),
             days=trial.days,
             unseen=unseen if name == TUNED_NAME else trial.days,
         )
@@ -248,16 +208,14 @@ def result(
     for spec in specs:  # what the API server would refuse is not printed
         parse_hpa_document(spec.document, spec.name, scale_to_zero=problem.settings.config.scale_to_zero)
     return Tuned(
-        name=str(file.hpa.key),
-        options=options,
+        file=problem.file,
         load=problem.load,
         settings=problem.settings,
-        days=problem.days,
+        options=problem.options,
         verdict=verdict_on(goal, problem.days, unseen, given) if best.candidate else Verdict.NONE,
         specs=specs,
         replays=search.replays,
         is_interrupted=is_interrupted,
-        given_target=max(target_percents(file.hpa, problem.load, problem.settings).values(), default=0.0),
     )
 
 
@@ -265,10 +223,7 @@ class Phases:
     """Checks that trials keep the limits whenever the reconciliations are.
 
     A target at the very edge keeps them by chance only: the same load half a sync period later is another one.
-
-    Args:
-        step_ms: the sync period.
-        replay: see `Replay`.
+    `step_ms` is the sync period.
     """
 
     def __init__(self, step_ms: int, replay: Replay) -> None:

@@ -131,7 +131,7 @@ def test_chunk_without_values_is_not_cached(tmp_path: Path) -> None:
 def test_tenants_and_queries_have_chunks_of_their_own(tmp_path: Path) -> None:
     times = day(count=10)
     read(Server(), tmp_path, times)
-    for options in ({"tenant": "team-a"}, {"query": RangeQuery(name="queue", query="queue", milli=True)}):
+    for options in ({"tenant": "team-a"}, {"query": RangeQuery(name="queue", query="queue", total=True)}):
         server = Server()
         read(server, tmp_path, times, **options)
         assert len(server.requested) == 1
@@ -185,7 +185,7 @@ def test_server_that_takes_no_chunk(tmp_path: Path) -> None:
 
 def test_milli_units_stay_exact(tmp_path: Path) -> None:
     start = 1_001 * STEP  # the server's first value; 1001 / 1000 * 1000 is less than 1001 in floating point
-    query = RangeQuery(name="queue", query="queue", milli=True, total=True)
+    query = RangeQuery(name="queue", query="queue", total=True)
     values = read(Server(), tmp_path, times_of(start, 5_000), query=query)
     assert [int(value * 1000) for value in values] == list(range(1_001, 6_001))
 

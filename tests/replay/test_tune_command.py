@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,21 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from autoscaler.cli import main
 from autoscaler.objects.hpa import default_hpa
 from autoscaler.objects.validation import validate_hpa
 from replay.hpa_files import parse_hpa_document
-from replay.load import ReplayError
+from replay.load import Load, ReplayError
+from replay.results import total
 from replay.simulation import Settings
 from replay.tune import command, report, tuning
-from replay.tune.evaluation import Problem, Run, days_of, evaluate, total
+from replay.tune.evaluation import Problem, Run, TuneOptions, evaluate
 from replay.tune.goal import Goal, Objective, saved_interval
 from replay.tune.page import trade_off_figure, tuning_page
 from replay.tune.search import Search
-from replay.tune.tuning import Tuned, TuneOptions, Verdict, tune
+from replay.tune.tuning import Tuned, Verdict, tune
 from tests.replay.builders import hpa_document, load_of, pods_metric
 
 STEP_MS = 600_000
@@ -45,6 +48,15 @@ def waves(days: float, *, surges_from: float = math.inf) -> list[float]:
     return values
 
 
+def problem(
+    load: Load, document: Mapping[str, Any] = HPA, *, settings: Settings = CAPACITY, jobs: int = 1, **options: Any
+) -> Problem:
+    file = parse_hpa_document(document, "hpa.yaml")
+    return Problem(
+        file=file, load=load, settings=settings, options=TuneOptions(fields=["target"], jobs=jobs, **options)
+    )
+
+
 def tuned_on(
     values: list[float],
     *,
@@ -55,8 +67,7 @@ def tuned_on(
 ) -> Tuned:
     document = hpa_document(pods_metric(average="50"), max_replicas=40, annotations=annotations)
     load = load_of(rps=values, step_ms=STEP_MS)
-    all_options = TuneOptions(goal=goal or Goal(), fields=["target"], jobs=jobs, **options)
-    return tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, all_options)
+    return tune(problem(load, document, goal=goal or Goal(), jobs=jobs, **options))
 
 
 @pytest.fixture
@@ -104,9 +115,7 @@ def test_share_of_the_capacity_is_that_of_the_rounded_target(better: Tuned) -> N
 
 def test_report_has_what_is_assumed_of_pods_and_controller() -> None:
     load = replace(load_of(rps=waves(1), step_ms=STEP_MS), notes=["The real replicas are explained by tolerance 0.2."])
-    document = hpa_document(pods_metric(average="50"), max_replicas=40)
-    options = TuneOptions(goal=Goal(max_overload=0.02), fields=["target"], jobs=1)
-    printed = report.text(tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options))
+    printed = report.text(tune(problem(load, goal=Goal(max_overload=0.02))))
     assert "# - The real replicas are explained by tolerance 0.2.\n" in printed
     assert "# - Assumed: a new pod is ready after 30s" in printed
 
@@ -115,7 +124,7 @@ def test_text_of_an_hpa_does_not_control_the_terminal() -> None:
     control = "\x1b]0;owned\x07\x9b2J\u202e"
     tuned = tuned_on(waves(5), goal=Goal(max_overload=0.02), annotations={"example.com/note": control})
     assert tuned.recommended is not None
-    tuned = replace(tuned, name=control)
+    tuned = replace(tuned, file=replace(tuned.file, hpa=structs.replace(tuned.file.hpa, name=control)))
     for printed in (report.text(tuned), report.json(tuned)):
         assert "owned" in printed
         assert printed.replace("\n", "").isprintable()
@@ -216,14 +225,13 @@ def test_costlier_spec_is_not_recommended_even_if_only_it_keeps_the_limit(one_ph
 def test_hpa_at_min_replicas_and_a_day_without_a_second_one_are_named_as_such() -> None:
     document = hpa_document(pods_metric(average="50"), min_replicas=40, max_replicas=40)
     load = load_of(rps=waves(1), step_ms=STEP_MS)
-    options = TuneOptions(fields=["target"], jobs=1)
-    tuned = tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options)
+    tuned = tune(problem(load, document))
     assert "It has 40 replicas all the time, its minReplicas, which is never lowered." in report.verdict(tuned)
     day = tuned_on(waves(1), goal=Goal(max_overload=0.02))
     printed = report.text(day)
     assert printed.startswith("# Too few days to recommend anything for shop/web: 1d of load.\n")
     assert "# Each part, by the choice from the other parts:\n" in printed
-    assert "Each part, by the choice from the other parts" in tuning_page(day, parse_hpa_document(HPA, "hpa.yaml"))
+    assert "Each part, by the choice from the other parts" in tuning_page(day)
 
 
 def test_less_overload_is_not_bought_with_pods() -> None:
@@ -247,12 +255,12 @@ def test_result_is_the_same_in_several_processes() -> None:
 def test_days_add_up_to_the_whole_replay() -> None:
     values = waves(3)
     load = load_of(rps=values, step_ms=STEP_MS)
-    days = days_of(load)
-    found = evaluate(Problem(document=HPA, load=load, settings=CAPACITY, days=days), Run({}))
+    days = problem(load).days
+    found = evaluate(problem(load), Run({}))
     assert len(found) == 3
     # The days continue each other: a replay of the first two alone has the same figures there.
     first = replace(load, end_ms=days.ends_ms[1])
-    assert evaluate(Problem(document=HPA, load=first, settings=CAPACITY, days=days_of(first)), Run({})) == found[:2]
+    assert evaluate(problem(first), Run({})) == found[:2]
     counted = load.end_ms - days.counted_from_ms
     assert total(found).milliseconds == counted
     assert total(found).loads[0][1] == pytest.approx(sum(values[-counted // STEP_MS :]) * STEP_MS / 1000)
@@ -265,8 +273,7 @@ def test_ctrl_c_ends_the_search_and_reports_the_best_so_far(jobs: int) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     load = load_of(rps=waves(5), step_ms=STEP_MS)
-    options = TuneOptions(goal=Goal(max_overload=0.02), jobs=jobs)
-    tuned = tune(parse_hpa_document(HPA, "hpa.yaml"), load, CAPACITY, options, on_progress=interrupt)
+    tuned = tune(problem(load, goal=Goal(max_overload=0.02), jobs=jobs), on_progress=interrupt)
     assert tuned.is_interrupted
     assert tuned.winner is not None
     assert "The search was interrupted: this is the best spec so far." in report.text(tuned)
@@ -345,7 +352,7 @@ def test_limits_are_flags(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPa
     passed: list[TuneOptions] = []
 
     def tuned(*given: Any, **_: Any) -> Tuned:
-        passed.append(given[3])
+        passed.append(given[0].options)
         return better
 
     monkeypatch.setattr(command, "tune_hpa", tuned)
@@ -404,8 +411,7 @@ def test_overload_of_any_metric_counts() -> None:
     load = load_of(writes=[each / 2 for each in waves(5)], reads=waves(5), step_ms=STEP_MS)
     document = hpa_document(pods_metric("writes", "20"), pods_metric("reads", "40"), max_replicas=40)
     settings = Settings(capacity={"writes": 100.0, "reads": 100.0}, step_ms=STEP_MS)
-    options = TuneOptions(goal=Goal(max_overload=0.01), fields=["target"], jobs=1)
-    tuned = tune(parse_hpa_document(document, "hpa.yaml"), load, settings, options)
+    tuned = tune(problem(load, document, settings=settings, goal=Goal(max_overload=0.01)))
     assert tuned.winner is not None
     assert all(above / whole <= 0.01 for above, whole in total(tuned.winner.days).loads)
     found = parse_hpa_document(tuned.winner.document, "tuned").hpa
@@ -423,13 +429,11 @@ def test_winner_keeps_the_limits_at_all_phases_of_the_sync_period(sync_period: s
     document = hpa_document(pods_metric(average="50"), max_replicas=40, annotations=annotations)
     load = load_of(rps=[each for each in waves(4) for _ in range(5)], step_ms=STEP_MS // 5)
     goal = Goal(max_overload=0.003 if sync_period else 0.0005, max_flaps=9)
-    options = TuneOptions(goal=goal, fields=["target"], jobs=1)
-    tuned = tune(parse_hpa_document(document, "hpa.yaml"), load, CAPACITY, options)
+    tuned = tune(problem(load, document, goal=goal))
     assert tuned.winner is not None
-    problem = Problem(document=document, load=load, settings=CAPACITY, days=tuned.days)
     for offset_ms in (0, 400_000, 800_000) if sync_period else (0, 200_000, 400_000):
-        found = evaluate(problem, Run(tuned.winner.candidate, offset_ms))
-        assert tuned.options.goal.keeps_limits(found, evaluate(problem, Run({}, offset_ms)))
+        found = evaluate(tuned, Run(tuned.winner.candidate, offset_ms))
+        assert tuned.options.goal.keeps_limits(found, evaluate(tuned, Run({}, offset_ms)))
 
 
 # --- --html, progress, signals
@@ -463,14 +467,10 @@ def test_report_is_printed_even_if_the_page_cannot_be_written(
 
 def test_sigterm_ends_the_processes() -> None:
     load = load_of(rps=waves(2), step_ms=STEP_MS)
-    options = TuneOptions(goal=Goal(max_overload=0.02), jobs=2)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as exit_:
         tune(
-            parse_hpa_document(HPA, "hpa.yaml"),
-            load,
-            CAPACITY,
-            options,
+            problem(load, goal=Goal(max_overload=0.02), jobs=2),
             on_progress=lambda _: os.kill(os.getpid(), signal.SIGTERM),
         )
     assert exit_.value.code == 128 + signal.SIGTERM

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from replay.load import Load, ReplayError
+from replay.results import Figures, total
 from replay.tune.candidates import Candidate, Field
-from replay.tune.evaluation import DAY_MS, Figures, Run, days_of, total
+from replay.tune.evaluation import DAY_MS, Run, days_of
 from replay.tune.goal import Goal, Objective
 from replay.tune.search import Search, Trial, choose
 from replay.tune.tuning import Phases

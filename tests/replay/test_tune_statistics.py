@@ -9,12 +9,13 @@ from random import Random
 import pytest
 
 from replay.hpa_files import parse_hpa_document
+from replay.results import Figures
 from replay.simulation import Settings
 from replay.tune import tuning
-from replay.tune.evaluation import DAY_MS, Days, Figures, Problem, Run
+from replay.tune.evaluation import DAY_MS, Days, Problem, Run, TuneOptions
 from replay.tune.goal import LEAST_DAYS_OF_INTERVAL, Goal, saved_interval
 from replay.tune.search import Search
-from replay.tune.tuning import TuneOptions, Verdict, verdict_on
+from replay.tune.tuning import Verdict, verdict_on
 from tests.replay.builders import hpa_document, load_of, pods_metric
 
 CASES = 1000
@@ -118,7 +119,7 @@ def test_saving_of_one_percent_is_rarely_recommended_after_bolder_choices_have_f
             )
 
         monkeypatch.setattr(tuning, "evaluate", evaluate)
-        tuned = tuning.tune(file, load, settings, options)
+        tuned = tuning.tune(Problem(file=file, load=load, settings=settings, options=options))
         assert tuned.replays == sum(run.offset_ms == 0 for run in replayed), "the report counts all that were tried"
         if tuned.recommended:
             recommended.append(tuned.recommended.candidate["target"])
