@@ -43,15 +43,15 @@ def _depends_on_pods(spec: MetricSpec) -> bool:
 def startup_of(load: Load) -> Startup | None:
     """Return how long new pods took to become ready, by the recorded replicas and ready replicas; None: unknown.
 
-    Readiness came between two samples, and counts from the middle between them.
+    Each change came between two samples, and counts from the middle between them.
     """
     replicas, ready = load.replicas, load.ready_replicas
     if load.startup is not None or replicas is None or ready is None:
         return load.startup
     durations = [
         found
-        for raised_ms, wanted, until_ms in _raises(replicas, load)
-        if (found := _until_ready(ready, raised_ms, wanted, until_ms)) is not None
+        for before_ms, seen_ms, wanted, until_ms in _raises(replicas, load)
+        if (found := _until_ready(ready, before_ms, seen_ms, wanted, until_ms)) is not None
     ]
     return Startup(round(statistics.median(durations)), _SCALES.format(len(durations))) if durations else None
 
@@ -102,8 +102,8 @@ def carried(
     return None
 
 
-def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int]]:
-    """Yield (time, replicas, end of the time in which there are at least as many) of each rise of the replicas."""
+def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (the times between which they rose, replicas, until when there are at least as many) of each rise."""
     changes = [
         (start, round(value)) for start, _, value in replicas.segments(load.start_ms, load.end_ms) if value == value
     ]
@@ -111,14 +111,14 @@ def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int]]:
     for index, (start, value) in enumerate(changes):
         if value > before:
             lower = (later for later, other in changes[index:] if other < value)
-            yield start, value, next(lower, load.end_ms)
+            yield changes[index - 1][0], start, value, next(lower, load.end_ms)
         before = value
 
 
-def _until_ready(ready: Series, raised_ms: int, wanted: int, until_ms: int) -> float | None:
-    before_ms = raised_ms
-    for at_ms, _, value in ready.segments(raised_ms, until_ms):
+def _until_ready(ready: Series, before_ms: int, seen_ms: int, wanted: int, until_ms: int) -> float | None:
+    last_ms = seen_ms
+    for at_ms, _, value in ready.segments(seen_ms, until_ms):
         if value >= wanted:
-            return (before_ms + at_ms) / 2 - raised_ms
-        before_ms = at_ms
+            return (last_ms + at_ms) / 2 - (before_ms + seen_ms) / 2
+        last_ms = at_ms
     return None

@@ -517,7 +517,7 @@ def test_time_until_ready_is_required_or_measured(hpa: Path, load: Path, tmp_pat
     recorded = tmp_path / "recorded.csv"
     recorded.write_text("\n".join([f"{lines[0]},replicas,ready", *rows, ""]))
     result = replay("--hpa", hpa, "--csv", recorded, startup=None)
-    assert "ready after 1m30s (the median of the recorded scale-ups, of which there are 1), ready pods" in result.stdout
+    assert "ready after 2m0s (the median of the recorded scale-ups, of which there are 1), ready pods" in result.stdout
 
 
 async def test_time_flags_narrow_kept_decisions(autoscaler: tuple[str, Live], hpa: Path) -> None:
