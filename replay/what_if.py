@@ -87,7 +87,8 @@ def _result(comparison: Comparison) -> WhatIfResult:
         figure=comparison_figure(comparison),
         header=[each.name for each in comparison.columns],
         rows=[[row.label.strip(), *map(_text, row.cells)] for row in rows(comparison)],
-        notes=[*verdicts(comparison), *notes(comparison)],
+        verdict=" ".join(verdicts(comparison)),
+        notes=notes(comparison),
         replicas=[(start_ms, replicas) for start_ms, _, replicas in last.replicas],
         sentences=[(scale.time_ms, scale.sentence) for scale in last.scales],
     )

@@ -30,6 +30,8 @@ class WhatIfResult:
     """The columns of figures: reality, the present and the changed spec, if it is another one."""
     rows: Sequence[Sequence[str]]
     """(name, figure in each column): pod-hours, overload, and so on."""
+    verdict: str
+    """The difference, in one sentence."""
     notes: Sequence[str]
     """The assumptions, one sentence each."""
     replicas: Sequence[tuple[int, int]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -82,7 +83,10 @@ async def test_result_is_that_of_the_replay_package(live: Live) -> None:
         pods_metric("rps", "50"), cpu_metric(80), behavior={"scaleDown": {"stabilizationWindowSeconds": 60}}
     )
     expected = await what_if(live.hpa, changed, live.records, config=live.config, pod_startup=None, capacity={0: 120.0})
-    table = page.find("section", id="result").find("table")
+    result = page.find("section", id="result")
+    verdict, table = result.find_all("p")[0], result.find("table")
+    assert verdict.text == expected.verdict
+    assert re.match(r"changed spec needs .*% fewer pod-hours than present spec in 20m16s", verdict.text)
     assert [each.text for each in table.find_all("th", scope="col")][1:] == list(expected.header)
     rows = [[cell.text for cell in (*row.find_all("th"), *row.find_all("td"))] for row in table.find_all("tr")[1:]]
     assert rows == [list(row) for row in expected.rows]
