@@ -32,11 +32,9 @@ async def connected(kubeconfig: Path | None, context: str | None) -> AsyncIterat
     Raises:
         NoClusterError: the kubeconfig cannot be used.
     """
+    path = kubeconfig or default_kubeconfig()
     try:
-        connecting = KubeClient.connect(
-            kubeconfig or default_kubeconfig(), context=context, user_agent="milliscale-replay"
-        )
-        client = await connecting
+        client = await KubeClient.connect(path, context=context, user_agent="milliscale-replay")
     except KubeConfigError as error:
         raise NoClusterError(str(error)) from error
     async with client:
@@ -56,8 +54,7 @@ def read_cluster_hpa(
         async with connected(kubeconfig, context) as client:
             of_hpa = namespace or client.namespace
             hpa = await _hpa(client, of_hpa, name)
-            target = hpa.get("spec", {}).get("scaleTargetRef", {})
-            workload = await _workload(client, of_hpa, target)
+            workload = await _workload(client, of_hpa, hpa.get("spec", {}).get("scaleTargetRef", {}))
             return parse_hpa_document(hpa, f"{of_hpa}/{name}", workload, scale_to_zero=scale_to_zero)
 
     return run(read())

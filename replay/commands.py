@@ -367,11 +367,9 @@ def _prometheus_load(
 
 def _from_first_value(load: Load, offset_ms: int) -> Load:
     """Return the load without the time before any metric has a value: the workload may be younger than the range."""
-    samples = (zip(each.times_ms, each.values, strict=True) for each in load.series.values())
-    firsts = (
-        next((time for time, value in each if time >= load.start_ms and value == value), None) for each in samples
-    )
-    start_ms = min(filter(None, firsts), default=load.start_ms) - offset_ms
+    parts = (each.segments(load.start_ms, load.end_ms) for each in load.series.values())
+    firsts = (next((start_ms for start_ms, _, value in each if value == value), load.end_ms) for each in parts)
+    start_ms = min(firsts, default=load.start_ms) - offset_ms
     if start_ms <= load.start_ms:
         return load
     note = f"No metric has a value before {time_text(start_ms)}, so the replay begins then."

@@ -23,11 +23,8 @@ from autoscaler.core.model import (
     KIND,
     KUBERNETES,
     MILLISCALE,
-    ExternalMetric,
     MetricSource,
     ObjectMetric,
-    PodsMetric,
-    ResourceMetric,
     Spec,
 )
 from autoscaler.core.observation import MetricError
@@ -143,17 +140,8 @@ def check_requests(files: Sequence[HPAFile], requests: Mapping[str, int]) -> Non
 
 def _kind(source: MetricSource) -> str:
     """Return what tells metrics of the same name apart: `Pods`, or `Object (networking.k8s.io/v1)`."""
-    match source:
-        case PodsMetric():
-            return "Pods"
-        case ExternalMetric():
-            return "External"
-        case ObjectMetric(_, described):
-            return f"Object ({described.api_version})"
-        case ResourceMetric(container=None):
-            return "Resource"
-        case _:
-            return "ContainerResource"
+    described = f" ({source.described_object.api_version})" if isinstance(source, ObjectMetric) else ""
+    return f"{type(source).__name__.removesuffix('Metric')}{described}"
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -184,8 +172,7 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _where(document: Mapping[str, Any], path: str) -> str:
-    metadata = document.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    name = _mapping(document.get("metadata")).get("name")
     return f"{path}: {name}" if name else path
 
 
@@ -253,10 +240,8 @@ def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> di
     target = hpa.spec.scale_target_ref
     for document in documents:
         kind = document.get("kind")
-        if kind not in _WORKLOADS or (kind, _mapping(document.get("metadata")).get("name")) != (
-            target.kind,
-            target.name,
-        ):
+        name = _mapping(document.get("metadata")).get("name")
+        if kind not in _WORKLOADS or (kind, name) != (target.kind, target.name):
             continue
         template = _mapping(_mapping(document.get("spec")).get("template"))
         try:
@@ -264,13 +249,11 @@ def _requests(hpa: HPA, documents: Iterable[Mapping[str, Any]], path: str) -> di
         except ParseError as error:
             raise ReplayError(f"{path}: {kind} {target.name}: spec.template: {error}") from None
         resources = {*(pod.requests or ()), *(resource for each in pod.containers for resource in each.requests)}
-        containers: list[str | None] = [None, *(each.name for each in pod.containers if not each.init)]
+        names = {f"{each.name}/": each.name for each in pod.containers if not each.init}
         found: dict[str, int] = {}
-        for resource, container in itertools.product(sorted(resources), containers):
-            # A missing request is an error only for a metric that needs it.
-            with contextlib.suppress(MetricError):
-                name = resource if container is None else f"{container}/{resource}"
-                found[name] = calculate_pod_requests(pod, resource, container)
+        for resource, (prefix, container) in itertools.product(sorted(resources), [("", None), *names.items()]):
+            with contextlib.suppress(MetricError):  # a missing request is an error only for a metric that needs it
+                found[prefix + resource] = calculate_pod_requests(pod, resource, container)
         return found
     return None
 

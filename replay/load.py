@@ -112,7 +112,6 @@ class Load:
     replicas: Series | None = None
     """The real replicas, if recorded."""
     ready_replicas: Series | None = None
-    """The real ready replicas, if recorded."""
     startup: Startup | None = None
     """Of the real pods, if the source of the load knows it."""
     decisions: Sequence[RecordedDecision] = ()
@@ -124,7 +123,6 @@ class Load:
     forecast_options: Mapping[str, ForecastOptions] = field(default_factory=dict)
     """{`metric_key`: options} of metrics with a forecast, whose history is in `series`, before `start_ms`."""
     forecasts: Sequence[Forecast] = ()
-    """Of what is in `seen`."""
     notes: Sequence[str] = ()
     """What the source of the load assumes, one sentence each."""
 

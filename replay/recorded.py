@@ -205,46 +205,35 @@ def recorded_load(
     )
 
 
-def _ascending(records: Iterable[DecisionRecord]) -> Iterator[tuple[int, DecisionRecord]]:
-    """Yield (time in milliseconds, record) without those from before the wall clock was set back."""
+def _ascending(records: Iterable[DecisionRecord]) -> list[tuple[int, DecisionRecord]]:
+    """Return (time in milliseconds, record) without those from before the wall clock was set back."""
     kept: list[tuple[int, DecisionRecord]] = []
     for record in records:
         time = time_ms(record.time, "time")
         while kept and kept[-1][0] >= time:
             kept.pop()
         kept.append((time, record))
-    yield from kept
+    return kept
 
 
 def _decision(time_ms: int, record: DecisionRecord, requests: Mapping[str, int]) -> RecordedDecision:
     metrics = {_key(metric): metric for metric in record.metrics}
     totals = {key: _total(metric, requests.get(key)) for key, metric in metrics.items()}
-    return RecordedDecision(
-        time_ms=time_ms,
-        record=record,
-        metrics=metrics,
-        totals={key: total for key, total in totals.items() if total is not None},
-    )
+    known = {key: total for key, total in totals.items() if total is not None}
+    return RecordedDecision(time_ms=time_ms, record=record, metrics=metrics, totals=known)
 
 
 def _key(metric: MetricRecord) -> str:
     """Return the `metric_key` of a metric."""
     identifier = MetricIdentifier(metric.name, metric.selector)
-    source: MetricSource
-    match metric.type:
-        case "Pods":
-            source = PodsMetric(identifier)
-        case "External":
-            source = ExternalMetric(identifier)
-        case "Object":
-            source = ObjectMetric(identifier, metric.described_object or CrossVersionObjectReference())
-        case "Resource":
-            source = ResourceMetric(metric.name)
-        case "ContainerResource":
-            source = ContainerResourceMetric(metric.name, container=metric.container or "")
-        case _:
-            source = InvalidMetric(metric.type)
-    return metric_key(source)
+    sources: dict[str, MetricSource] = {
+        "Pods": PodsMetric(identifier),
+        "External": ExternalMetric(identifier),
+        "Object": ObjectMetric(identifier, metric.described_object or CrossVersionObjectReference()),
+        "Resource": ResourceMetric(metric.name),
+        "ContainerResource": ContainerResourceMetric(metric.name, container=metric.container or ""),
+    }
+    return metric_key(sources.get(metric.type, InvalidMetric(metric.type)))
 
 
 def _requests(records: Iterable[DecisionRecord]) -> dict[str, int]:
@@ -300,10 +289,6 @@ def _sample_times(key: str, decisions: Sequence[RecordedDecision]) -> array[int]
     return times
 
 
-def _times(decisions: Iterable[RecordedDecision]) -> array[int]:
-    return array("q", [each.time_ms for each in decisions])
-
-
 def _replicas(decisions: Sequence[RecordedDecision], held: int) -> Series:
     """Return the real replicas: before each decision, and after it if it was written."""
     points: list[tuple[int, int]] = []
@@ -321,7 +306,7 @@ def _ready(decisions: Sequence[RecordedDecision], held: int) -> Series | None:
     values = array("d", [math.nan if each.ready is None else each.ready for each in decisions])
     if all(map(math.isnan, values)):
         return None
-    return Series(times_ms=_times(decisions), values=values, hold_ms=held)
+    return Series(times_ms=array("q", [each.time_ms for each in decisions]), values=values, hold_ms=held)
 
 
 def _history(used: Sequence[tuple[int, DecisionRecord]]) -> History:

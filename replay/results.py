@@ -49,7 +49,6 @@ class Step(Span, frozen=True, kw_only=True):
     """One reconciliation, and the time until the next one, or the end; `replicas` are before the decision."""
 
     ready: int
-    """Of the replicas."""
     decision: Decision
 
 
@@ -115,7 +114,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The figures by which specs are compared, as JSON has them."""
 
     seconds: float
-    """Length of the replay."""
     min_replicas: int
     mean_replicas: float
     max_replicas: int
@@ -135,7 +133,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     no_metrics_seconds: float | None
     """Time in which a metric of the spec had no value. None: reality."""
     cost: float | None = None
-    """The pod-hours' cost; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

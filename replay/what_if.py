@@ -14,11 +14,10 @@ from autoscaler.records.record import DecisionRecord
 from autoscaler.ui.sources import WhatIfError, WhatIfResult
 from replay.load import Load, ReplayError, metric_key, metric_name
 from replay.output.comparison import Cell, Comparison, compare, notes, rows, verdicts
-from replay.output.documents import Document
+from replay.output.documents import Document, OnStep
 from replay.output.figure import comparison_figure
 from replay.reality import with_startup
 from replay.recorded import recorded_load
-from replay.results import Step
 from replay.simulation import Settings, capacity_of
 
 PRESENT: Final = "present spec"
@@ -39,10 +38,9 @@ class _Interruptible(Document):
     def __init__(self, stopped: threading.Event) -> None:
         self._stopped = stopped
 
-    def step(self, step: Step) -> None:
+    def begin(self, *_: object) -> OnStep:
         """See Document."""
-        del step
-        _let_others_run(self._stopped)
+        return lambda _: _let_others_run(self._stopped)
 
 
 async def what_if(

@@ -53,7 +53,6 @@ class Cell:
     change: str = ""
     """The difference to the first column: `-12%`."""
     better: bool | None = None
-    """Whether the change is one for the better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,7 @@ def compare(
     """
     document, replays = document or Document(), []
     for name, hpa in hpas.items():
-        document.begin(name, hpa)
-        on_step = document.step if document.has_steps else None
+        on_step = document.begin(name, hpa)
         replays.append(replay_hpa(hpa, load, settings, name=name, on_step=on_step, sentences=sentences))
         document.end(replays[-1])
     plain = None

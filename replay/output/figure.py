@@ -19,7 +19,6 @@ from replay.results import Replayed
 from replay.simulation import target_per_pod
 
 MAX_POINTS: Final = 4000
-"""Points of a line of load."""
 COLORS: Final = ("#3b82f6", "#e69f00", "#10a37f", "#c864a8", "#8b6cf0", "#56b4e9", "#a3a322")
 """Of the specs, in turn; visible on light and dark ground, and to people who do not see all colors."""
 OVERLOAD_COLOR: Final = "#dc2626"

@@ -53,7 +53,6 @@ class RangeQuery:
     name: str
     """The metric, for progress and errors: "pods/packets_per_second"."""
     query: str
-    """PromQL."""
     rule_query: str = ""
     """The rule's query inside `query`, for error messages."""
     destination: Destination = DEFAULT_DESTINATION
@@ -146,13 +145,11 @@ class RangeReader:
     """Reads the values of queries."""
 
     client: Callable[[Destination], RangeClient]
-    """Returns the client for a destination."""
     cache: ChunkCache
     cache_key: Callable[[Destination], Sequence[object]]
     """Identifies a destination's server and tenant."""
     now_ms: int
     on_chunk: Callable[[], None] = lambda: None
-    """Called after each chunk."""
 
     def read(self, query: RangeQuery, times: range) -> array[float]:
         """Return the value at each time, NaN where there is none.

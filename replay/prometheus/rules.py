@@ -66,7 +66,6 @@ class RuleQueries:
     catalog: Catalog
     """The metrics of the rules, listed."""
     lookup: ResourceLookup
-    """The API resources."""
     probe: Probe
     """What `adapter explain` needs to say why there is no metric."""
     series_names: Callable[[], Iterable[str]] | None

@@ -71,7 +71,6 @@ class PrometheusSettings:
     """Where and how to read the load."""
 
     options: PrometheusOptions
-    """The server, with its credentials."""
     rules: RulesFile | None = None
     """The adapter's rules; None: series have the names of the metrics."""
     start_ms: int
@@ -90,7 +89,6 @@ class PrometheusSettings:
     requests: Mapping[str, int] = field(default_factory=dict)
     """{resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them."""
     cache: Path = field(default_factory=default_folder)
-    """The folder of cached chunks."""
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
     """Returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster."""
     show_progress: bool = False
@@ -98,7 +96,6 @@ class PrometheusSettings:
     query_seconds: float = 120.0
     """The time for one query with all its retries."""
     response_bytes: int = MAX_BYTES
-    """The limit of the size of a response."""
     clock: Callable[[], float] = time.time
     """Returns the seconds since the epoch."""
 
@@ -191,7 +188,6 @@ class Target:
     """A scale target whose load is read."""
 
     hpa: HPA
-    """An HPA of the target."""
     metrics: Mapping[str, MetricSource]
     """The metrics of all of its HPAs, by `metric_key`."""
     pods: str

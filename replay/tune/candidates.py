@@ -52,7 +52,6 @@ class Field:
 
     name: str
     given: float
-    """The value that it has now."""
     choices: tuple[float, ...]
     """Ascending; of the target with the given one, of others without."""
 

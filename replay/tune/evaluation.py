@@ -89,7 +89,6 @@ class TuneOptions:
 
     goal: Goal = field(default_factory=Goal)
     fields: Collection[str] = FIELDS
-    """The fields that may change."""
     max_target: float = 90.0
     """The highest target, in percent of the capacity."""
     jobs: int | None = None

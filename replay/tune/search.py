@@ -64,7 +64,6 @@ class Search:
     replay: Callable[[Sequence[Candidate]], Sequence[tuple[Figures, ...]]]
     """Replays candidates, at once if there are processes for it."""
     on_trials: Callable[[Search], None] = lambda _: None
-    """Called after some trials, for the progress."""
     max_replays: int = MAX_REPLAYS
     """The given spec's included."""
     trials: list[Trial] = field(default_factory=list)

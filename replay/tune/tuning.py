@@ -53,7 +53,6 @@ class Verdict(StrEnum):
     KEEPS_LIMIT = "keeps-limit"
     """It keeps --max-overload, which the given spec exceeds, but is not cheaper."""
     NONE = "none"
-    """No candidate was better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,6 @@ class TunedSpec:
     name: str
     candidate: Candidate
     document: Mapping[str, Any]
-    """The HPA's object."""
     days: tuple[Figures, ...]
     unseen: tuple[Figures, ...]
     """Of the winner: on each day the choice by the others; of others the same as `days`."""
