@@ -344,7 +344,6 @@ def _prometheus_load(
     end_ms: int,
 ) -> Load:
     with prometheus_library():
-        from replay.prometheus.ranges import default_folder
         from replay.prometheus.source import PrometheusSettings, read_prometheus
     source = flags.source
     hpas = [file.hpa for file in files]
@@ -358,7 +357,7 @@ def _prometheus_load(
         pods=source.pods,
         forecasts=forecast_keys(hpas, source.forecasts),
         requests=requests,
-        cache=source.cache_dir or default_folder(),
+        cache=source.cache_dir,
         connect=connect,
         show_progress=sys.stderr.isatty(),
     )

@@ -227,17 +227,15 @@ class Totals:
             _extend(self.gaps, span.time_ms, span.end_ms)
 
     @property
-    def pod_hours(self) -> float:
-        """Replicas x time."""
-        return self.pod_milliseconds / _HOUR_MS
-
-    @property
-    def gap_milliseconds(self) -> int:
-        """Time in which a metric had no value."""
-        return sum(end - start for start, end in self.gaps)
+    def figures(self) -> Figures:
+        """Those that add up with others'."""
+        gap_ms = sum(end - start for start, end in self.gaps)
+        hours = self.pod_milliseconds / _HOUR_MS
+        return Figures(hours, self.loads, len(self.scales), self.flaps, self.milliseconds, gap_ms)
 
     def summary(self) -> Summary:
-        """Return the figures."""
+        """Return the figures of a whole replay."""
+        figures = self.figures
         overload_ms = sum(end - start for start, end in self.overloads)
         is_spec = self.max_replicas is not None
         return Summary(
@@ -245,15 +243,15 @@ class Totals:
             min_replicas=self.least or 0,
             mean_replicas=self.pod_milliseconds / self.milliseconds if self.milliseconds else 0.0,
             max_replicas=self.most,
-            pod_hours=self.pod_hours,
-            scale_events=len(self.scales),
+            pod_hours=figures.pod_hours,
+            scale_events=figures.scale_events,
             flaps=self.flaps,
             overload_seconds=overload_ms / _SECOND_MS if self.has_capacity else None,
-            overload_requests=sum((above for above, _ in self.loads[:1]), 0.0) if self.has_capacity else None,
-            overload_ratio=highest_share(self.loads) if self.has_capacity else None,
+            overload_requests=figures.overload_requests if self.has_capacity else None,
+            overload_ratio=figures.overload_ratio if self.has_capacity else None,
             at_max_seconds=self.at_max_ms / _SECOND_MS if is_spec else None,
-            no_metrics_seconds=self.gap_milliseconds / _SECOND_MS if is_spec else None,
-            cost=None if self.pod_cost is None else self.pod_cost * self.pod_hours,
+            no_metrics_seconds=figures.gap_milliseconds / _SECOND_MS if is_spec else None,
+            cost=None if self.pod_cost is None else self.pod_cost * figures.pod_hours,
         )
 
     def replayed(self, name: str, start_ms: int, end_ms: int, *, worst: Sequence[Moment] = ()) -> Replayed:
@@ -284,8 +282,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def overload_ratio(self) -> float:
-        """The load above capacity as a share of the load, of the metric for which it is the highest."""
-        return highest_share(self.loads)
+        """The load above capacity as a share of the load, of the metric for which it is the highest; 0 without load."""
+        return max((above / load for above, load in self.loads if load > 0), default=0.0)
 
     @property
     def overload_requests(self) -> float:
@@ -318,11 +316,6 @@ def add_loads(first: Loads, second: Loads) -> Loads:
     if not first or not second:
         return first or second
     return tuple([(above + more, total + load) for (above, total), (more, load) in zip(first, second, strict=True)])
-
-
-def highest_share(loads: Loads) -> float:
-    """Return the highest share of a metric's load that is above capacity; 0 without load."""
-    return max((above / total for above, total in loads if total > 0), default=0.0)
 
 
 def _extend(times: list[tuple[int, int]], start_ms: int, end_ms: int) -> None:

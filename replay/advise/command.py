@@ -19,7 +19,7 @@ from autoscaler.commands.flags import config_options
 from autoscaler.core.config import Config
 from kube.process.flags import GoCommand, flag_section, kubeconfig_options
 from kube.process.runtime import run
-from replay.advise.judge import Advice, invalid, judge, unjudged
+from replay.advise.judge import Advice, judge, unjudged
 from replay.advise.report import json, ordered, print_report
 from replay.cluster import connected, read_cluster_hpas
 from replay.commands import errors_of_users, now_ms, prometheus_library, read_rules
@@ -117,7 +117,7 @@ def advise(
         raise click.UsageError("give one of --namespace and --all-namespaces")
     with errors_of_users():
         with prometheus_library():
-            from replay.prometheus.ranges import default_folder, progress
+            from replay.prometheus.ranges import progress
             from replay.prometheus.source import PrometheusSettings, read_loads
 
         end_ms = end.resolve(now_ms())
@@ -128,7 +128,7 @@ def advise(
             start_ms=start_ms,
             end_ms=end_ms,
             step_ms=max(-(-(end_ms - start_ms) // _POINTS) // 60_000, 1) * 60_000,
-            cache=cache_dir or default_folder(),
+            cache=cache_dir,
             connect=functools.partial(connected, kubeconfig, context),
             query_seconds=_QUERY_SECONDS,
             response_bytes=_RESPONSE_BYTES,
@@ -137,7 +137,8 @@ def advise(
         if not found:
             click.echo(f"No resources found{f' in {namespace} namespace.' * bool(namespace)}", err=True)
         files = [each for each in found if isinstance(each, HPAFile)]
-        advice = [invalid(*each) for each in found if not isinstance(each, HPAFile)]
+        invalid = [each for each in found if not isinstance(each, HPAFile)]
+        advice = [Advice(namespace=where, name=name, api_version="", reason=why) for where, name, why in invalid]
         settings = Settings(config=config, step_ms=_SYNC_MS)
         options = TuneOptions(goal=Goal(max_overload=max_overload), fields=(TARGET,), max_target=max_target * 100)
         futures: list[Future[Advice]] = []

@@ -75,11 +75,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`yes`, `no`, with the reason, or `too few days`."""
 
 
-def invalid(namespace: str, name: str, reason: str) -> Advice:
-    """Return the advice on an HPA that is not valid."""
-    return Advice(namespace=namespace, name=name, api_version="", reason=reason)
-
-
 def unjudged(hpa: HPA, error: ReplayError) -> Advice:
     """Return the advice on an HPA that cannot be judged."""
     reason = str(error).removeprefix(f"{hpa.key}: ")

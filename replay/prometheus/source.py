@@ -88,7 +88,8 @@ class PrometheusSettings:
     None: no history is."""
     requests: Mapping[str, int] = field(default_factory=dict)
     """{resource or CONTAINER/RESOURCE: milli-values} where known; else Prometheus has them."""
-    cache: Path = field(default_factory=default_folder)
+    cache: Path | None = None
+    """The folder of cached chunks; None: `default_folder`."""
     connect: Callable[[], contextlib.AbstractAsyncContextManager[KubeClient]] | None = None
     """Returns a connection to the cluster, which knows kinds that are not Kubernetes' own; None: no cluster."""
     show_progress: bool = False
@@ -201,7 +202,7 @@ class PrometheusReader:
 
     def __init__(self, settings: PrometheusSettings) -> None:
         self._settings = settings
-        self._cache = ChunkCache(settings.cache)
+        self._cache = ChunkCache(settings.cache or default_folder())
         self._opened = contextlib.ExitStack()
         self._of_thread = threading.local()
 

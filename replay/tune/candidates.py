@@ -144,11 +144,6 @@ def to_yaml(document: Mapping[str, Any]) -> str:
     return yaml.dump(dict(document), Dumper=yaml.CSafeDumper, sort_keys=False, width=120)
 
 
-def needs_tolerance(candidate: Candidate) -> bool:
-    """Return True if the candidate sets a tolerance, which not all clusters know."""
-    return any(name.endswith(".tolerance") for name in candidate)
-
-
 def _set_targets(found: dict[str, Any], hpa: HPA, load: Load, settings: Settings, percent: float) -> None:
     """Set the targets, which keep their proportion; `percent` is the first one's."""
     percents = target_percents(hpa, load, settings)

@@ -143,9 +143,4 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
             days[index].last_scale = days[index - 1].last_scale
         if step.time_ms >= counted_from:
             days[index].add(step)
-    return tuple(
-        [
-            Figures(day.pod_hours, day.loads, len(day.scales), day.flaps, day.milliseconds, day.gap_milliseconds)
-            for day in days
-        ]
-    )
+    return tuple([day.figures for day in days])

@@ -65,7 +65,7 @@ class Goal:
         """Return the quantity to minimize on each day, so that it can be added up."""
         if self.objective is Objective.POD_HOURS:
             return [each.pod_hours for each in days]
-        return [max((above / load for above, load in each.loads if load > 0), default=0.0) for each in days]
+        return [each.overload_ratio for each in days]
 
     def value(self, days: Sequence[Figures]) -> float:
         """Return the value to minimize."""

@@ -22,7 +22,7 @@ from replay.output.documents import printable_json
 from replay.output.names import changed_fields
 from replay.output.table import console_of
 from replay.results import Figures, total
-from replay.tune.candidates import TARGET, needs_tolerance, target_percents, to_yaml
+from replay.tune.candidates import TARGET, target_percents, to_yaml
 from replay.tune.evaluation import LEAST_DAYS
 from replay.tune.goal import (
     LEAST_DAYS_OF_INTERVAL,
@@ -269,7 +269,7 @@ def _method(tuned: Tuned) -> Iterator[str]:
         yield f"Limits: no more pod-hours than the given spec; {churn}."
     yield from tuned.load.notes
     yield model_note(tuned.load, tuned.settings)
-    if tuned.winner is not None and needs_tolerance(tuned.winner.candidate):
+    if tuned.winner is not None and any(name.endswith(".tolerance") for name in tuned.winner.candidate):
         yield (
             "tolerance needs Kubernetes 1.35 (the feature HPAConfigurableTolerance is on by default from there on), or "
             "Milliscale's controller."
