@@ -40,8 +40,9 @@ _ERROR: Final = math.inf  # adding values keeps it infinite
 _LIMIT: Final = 256 * 1024 * 1024
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS chunks (key BLOB PRIMARY KEY, content BLOB)"
 _FIND: Final = "SELECT content FROM chunks WHERE key = ?"
+_USE: Final = "REPLACE INTO chunks SELECT * FROM chunks WHERE key = ?"
 _STORE: Final = "REPLACE INTO chunks VALUES (?, ?)"
-"""With the highest row id, since the row is new; so row ids are in the order of use."""
+"""As `_USE`, with the highest row id, since the row is new; so row ids are in the order of use."""
 _PRUNE: Final = """DELETE FROM chunks WHERE key IN (SELECT key FROM (
     SELECT key, sum(length(content)) OVER (ORDER BY rowid DESC) AS size FROM chunks) WHERE size > ?)"""
 
@@ -100,32 +101,31 @@ class ChunkCache:
 
     def get(self, key: Iterable[object], count: int) -> array[float] | None:
         """Return the `count` values of a chunk, which is then the most recently used; None: not cached, or damaged."""
-        hashed, values = _hashed(key), array("d")
-        for (content,) in self._execute(_FIND, hashed):
+        values = array("d")
+        for (content,) in self._execute(_USE, _FIND, parameters=(_hashed(key),)):
             with contextlib.suppress(zlib.error, TypeError, ValueError):
                 values.frombytes(zlib.decompress(content))
-                self._execute(_STORE, hashed, content)
         return values if len(values) == count else None
 
     def put(self, key: Iterable[object], values: array[float]) -> None:
         """Store a chunk."""
-        self._execute(_STORE, _hashed(key), zlib.compress(values.tobytes()))
+        self._execute(_STORE, parameters=(_hashed(key), zlib.compress(values.tobytes(), 1)))
 
     def prune(self) -> None:
         """Remove the least recently used chunks beyond the limit."""
-        self._execute(_PRUNE, self._limit)
+        self._execute(_PRUNE, parameters=(self._limit,))
 
-    def _execute(self, statement: str, *parameters: object) -> list[tuple[bytes]]:
-        """Return the rows of a statement; none if there is no database, or it is damaged, and then removed."""
+    def _execute(self, *statements: str, parameters: tuple[object, ...]) -> list[tuple[bytes]]:
+        """Return the rows of the last statement; none if there is no database, or it is damaged, and then removed."""
         try:
-            if statement is _STORE:
+            if _STORE in statements:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             elif not self._path.exists():
                 return []
             with contextlib.closing(sqlite3.connect(self._path)) as database, database:
                 database.execute("PRAGMA synchronous = OFF")  # damage is noticed, and can be fetched again
                 database.execute(_TABLE)
-                return database.execute(statement, parameters).fetchall()
+                return [database.execute(each, parameters).fetchall() for each in statements][-1]
         except (OSError, sqlite3.OperationalError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             self.problem = f"{self._path.parent} cannot be written: {why}"
