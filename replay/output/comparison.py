@@ -200,7 +200,8 @@ def notes(comparison: Comparison) -> list[str]:
     if load.decisions:
         texts += [_difference_note(replayed, load) for replayed in comparison.replays]
     texts += load.notes
-    for replayed in comparison.replays:
+    for hpa, replayed in zip(comparison.hpas, comparison.replays, strict=True):
+        texts += [f"{replayed.name}: {problem}." for problem in hpa.overrides.problems]
         if replayed.gaps:
             gaps = [f"{time_text(start)} for {format_duration((end - start) / 1000)}" for start, end in replayed.gaps]
             more = f", and {len(gaps) - _SHOWN_GAPS} more" * (len(gaps) > _SHOWN_GAPS)

@@ -195,6 +195,13 @@ def test_capacity_that_reality_showed_is_a_bound_but_not_that_of_a_moment_or_bef
     assert "One ready pod can serve" not in " ".join(notes(small))
 
 
+def test_annotations_that_have_no_effect_are_named() -> None:
+    comparison = compare("70")
+    wrong = make_hpa(annotations={"milliscale.io/sync-period": "-3s"})
+    text = " ".join(notes(replace(comparison, hpas=[wrong])))
+    assert 'shop/web-70: annotation milliscale.io/sync-period: "-3s" is ignored: ' in text
+
+
 def test_many_gaps_are_counted() -> None:
     comparison = compare("70")
     replayed = replace(comparison.replays[0], gaps=[(minute * 60_000, minute * 60_000 + 15_000) for minute in range(9)])
