@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from replay.hpa_files import parse_hpa_document
 from replay.load import ReplayError
+from replay.reality import shown_capacity
 from replay.results import Figures, total
 from replay.simulation import sync_period_ms
 from replay.tune.candidates import TARGET, Candidate, Field, other_fields, target_field
@@ -120,8 +121,10 @@ def tune(problem: Problem, *, on_progress: Callable[[Search], None] = lambda _: 
     """
     hpa = problem.file.hpa
     if not problem.settings.capacity:
+        shown = [f"{value:.4g} of {key}" for key, (value, _) in shown_capacity(hpa, problem.load).items()]
+        known = f"; reality carried {' and '.join(shown)} per ready pod, so it is at least that" if shown else ""
         raise ReplayError(
-            f"what a pod of {hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY"
+            f"what a pod of {hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY{known}"
         )
     with Pool(jobs=problem.options.jobs or os.cpu_count() or 1) as pool:
         replay = functools.partial(pool.map, functools.partial(evaluate, problem))

@@ -389,6 +389,13 @@ def test_without_capacity_nothing_is_searched(files: tuple[Path, Path]) -> None:
     result = CliRunner().invoke(main, arguments, prog_name="autoscaler")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: what a pod of shop/web can serve is not known, so overload is not")
+    first, *rows = files[1].read_text().splitlines()
+    values = [float(row.split(",")[1]) for row in rows]
+    # A row counts until the next one, so these replicas have 60 per pod at each time.
+    replicas = [f"{row},{value / 60},{value / 60}" for row, value in zip(rows, values, strict=True)]
+    files[1].write_text("\n".join([f"{first},replicas,ready", *replicas]))
+    error = CliRunner().invoke(main, arguments, prog_name="autoscaler").stderr
+    assert error.endswith("METRIC=QUANTITY; reality carried 60 of rps per ready pod, so it is at least that\n")
 
 
 def test_zero_load_is_an_error() -> None:
