@@ -123,9 +123,8 @@ def tune(problem: Problem, *, on_progress: Callable[[Search], None] = lambda _: 
     if not problem.settings.capacity:
         shown = [f"{value:.4g} of {key}" for key, (value, _) in shown_capacity(hpa, problem.load).items()]
         known = f"; reality carried {' and '.join(shown)} per ready pod, so it is at least that" if shown else ""
-        raise ReplayError(
-            f"what a pod of {hpa.key} can serve is not known, so overload is not: give --capacity METRIC=QUANTITY{known}"
-        )
+        unknown = f"what a pod of {hpa.key} can serve is not known, so overload is not"
+        raise ReplayError(f"{unknown}: give --capacity METRIC=QUANTITY{known}")
     with Pool(jobs=problem.options.jobs or os.cpu_count() or 1) as pool:
         replay = functools.partial(pool.map, functools.partial(evaluate, problem))
         [given] = replay([Run({}, is_given=True)])
