@@ -82,15 +82,8 @@ def _cells(each: Advice, with_namespace: bool) -> list[tuple[str, str]]:
         saves = f"{each.saved_pod_hours:,.0f} ({each.saved_share:.0%})"
         if each.saved_low is not None and each.saved_high is not None and sure == "yes":
             sure = f"yes, {each.saved_low:.1%} to {each.saved_high:.1%}"
-    return [
-        (name + suffix, ""),
-        (f"{each.pod_hours:,.0f}", ""),
-        (_percent(each.overload), ""),
-        (_percent(each.at_max), ""),
-        (each.advice, style),
-        (saves, style),
-        (sure, ""),
-    ]
+    figures = (f"{each.pod_hours:,.0f}", _percent(each.overload), _percent(each.at_max))
+    return [(name + suffix, ""), *((text, "") for text in figures), (each.advice, style), (saves, style), (sure, "")]
 
 
 def _phrase(reason: str) -> str:

@@ -132,15 +132,14 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
         ReplayError: a metric is not in the load.
     """
     hpa = parse_hpa(problem.document(run.candidate))
-    ends, counted_from = problem.days.ends_ms, problem.days.counted_from_ms
+    days = problem.days
+    ends, totals, index = days.ends_ms, [Totals() for _ in days.ends_ms], 0
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
     load = replace(problem.load, seen={}) if run.is_given else problem.load
-    days = [Totals() for _ in ends]
-    index = 0
     for step in simulate(hpa, load, settings, merge=True):
         while step.time_ms >= ends[index]:
             index += 1
-            days[index].last_scale = days[index - 1].last_scale
-        if step.time_ms >= counted_from:
-            days[index].add(step)
-    return tuple([day.figures for day in days])
+            totals[index].last_scale = totals[index - 1].last_scale
+        if step.time_ms >= days.counted_from_ms:
+            totals[index].add(step)
+    return tuple([each.figures for each in totals])

@@ -35,7 +35,8 @@ def tuning_page(tuned: Tuned) -> str:
 
 def trade_off_figure(tuned: Tuned) -> dict[str, Any]:
     """Return a figure of plotly.js, {data, layout}: the trade-off, pod-hours by day, overload by day."""
-    curve = sorted((spec for spec in tuned.specs if spec is not tuned.winner), key=_pod_hours)
+    others = (spec for spec in tuned.specs if spec is not tuned.winner)
+    curve = sorted(others, key=lambda spec: total(spec.days).pod_hours)
     traces = [_curve(curve, GIVEN_NAME), *_bars(tuned, tuned.given)]
     if tuned.winner is not None:
         traces += [_curve([tuned.winner], TUNED_NAME), *_bars(tuned, tuned.winner)]
@@ -54,10 +55,6 @@ def _curve(curve: Sequence[TunedSpec], name: str) -> dict[str, Any]:
         "line": {"color": _COLOR_OF[name]},
         "marker": {"size": [12 if spec.name == name else 6 for spec in curve]},
     }
-
-
-def _pod_hours(spec: TunedSpec) -> float:
-    return total(spec.days).pod_hours
 
 
 def _bars(tuned: Tuned, spec: TunedSpec) -> list[dict[str, Any]]:

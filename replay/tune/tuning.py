@@ -57,13 +57,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedSpec:
-    """A spec of the report, with its figures."""
+class TunedSpec(Trial):
+    """A trial of the report."""
 
     name: str
-    candidate: Candidate
     document: Mapping[str, Any]
-    days: tuple[Figures, ...]
     unseen: tuple[Figures, ...]
     """Of the winner: on each day the choice by the others; of others the same as `days`."""
 
