@@ -199,7 +199,9 @@ def read_inputs(
             first_day = dataclasses.replace(first_day, requests=load.requests, startup=load.startup)
             fitted, note = fit(files[0].hpa, first_day, settings, given)
         if fitted.step_ms != settings.step_ms:
+            notes = load.notes
             load, _ = completed(read(fitted, start_ms, end_ms))
+            load = dataclasses.replace(load, notes=notes)  # this one began later, and does not say why
         if first_day.end_ms == end_ms:  # all of the time, and no two scale events are between two values
             load = dataclasses.replace(load, replicas=first_day.replicas, ready_replicas=first_day.ready_replicas)
         settings = fitted

@@ -1,9 +1,10 @@
 """The controller's settings: those of a running autoscaler, which it serves, or those that explain the real replicas.
 
 kube-controller-manager does not serve its flags to users. So the spec that was in force is replayed over the first
-hours with usual values of each setting. The settings whose replicas are nearest to the real ones are used for the whole
-load, if they are near enough. A default is changed only for a clear gain, since several sync periods may explain the
-same replicas.
+hours with usual values of each setting. First as a shadow, which finds the real replicas at each reconciliation: if it
+decides nearly all that was decided with some settings, they are the controller's. That is so for a controller that saw
+nearly every sample. Otherwise, those settings are used whose replicas are nearest to the real ones, if they are near
+enough. A default is changed only for a clear gain, since several sync periods may explain the same replicas.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ _USUAL: Final = {
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _TOGETHER: Final = ("downscale_stabilization_ms", "tolerance")
+_FEW_MISTAKES: Final = 0.35
+"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller."""
+_SAME_MISTAKES: Final = 1.0
+"""So many more are within chance."""
+_LATE_MS: Final = 30_000
+"""The real replicas are seen so much later than they change, and a sample was perhaps not used at once."""
 _MOST_HOURS: Final = 0.03
 _SCALES: Final = 0.15
 """Of few scale events, more differ by chance: the time of each reconciliation is not known."""
@@ -104,7 +111,11 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
             f"The real replicas do not change in the first {length}, so they do not show the controller's settings: "
             "those given and the defaults are assumed."
         )
-    found = _nearest(names, lambda values, most: _distance(hpa, load, _with(settings, values), reality, most))
+    found = _nearest(
+        names,
+        lambda values, most: _distance(hpa, load, _with(settings, values), reality, most),
+        together=_by_shadow(hpa, load, settings, reality, [name for name in _TOGETHER if name in names]),
+    )
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
     hours = _pod_hours(replayed, load)
@@ -143,23 +154,73 @@ def _matters(name: str, hpa: HPA) -> bool:
     return True
 
 
-def _nearest(names: Sequence[str], distance: Callable[[dict[str, Any], float], float]) -> dict[str, Any]:
-    """Return the value of each setting with the least distance.
+def _by_shadow(
+    hpa: HPA, load: Load, settings: Settings, reality: Replayed, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the values of some settings with which a shadow makes few mistakes; all values if it never does."""
+    real = [(each.time_ms, each.desired_replicas) for each in reality.scales]
+    best = {name: _USUAL[name][0] for name in names}
+    fewest = _mistakes(hpa, load, _with(settings, best), real, math.inf)
+    near = [(fewest, best)]
+    for name in [*names, *names]:  # again, since the other one was a default
+        for value in _USUAL[name]:
+            tried = {**best, name: value}
+            if tried in [each for _, each in near]:
+                continue
+            mistakes = _mistakes(hpa, load, _with(settings, tried), real, fewest + _SAME_MISTAKES)
+            near.append((mistakes, tried))
+            if mistakes < fewest:
+                best, fewest = tried, mistakes
+    if fewest > _FEW_MISTAKES * len(real):
+        return [
+            dict(zip(names, values, strict=True)) for values in itertools.product(*(_USUAL[each] for each in names))
+        ]
+    return [values for mistakes, values in near if mistakes <= fewest + _SAME_MISTAKES]
 
-    Stabilization and tolerance may each make up for a wrong value of the other, so all of their pairs are tried.
+
+def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int, int]], most: float) -> float:
+    """Return how many scale events a shadow has that reality does not have, or the reverse; see `simulate`.
+
+    An event with other replicas is half a mistake. It is infinite if it is more than `most`, for which a replay need
+    not end. `real` has the time and the replicas of each real event.
+    """
+    within_ms = max(sync_period_ms(hpa, settings), _LATE_MS) + _LATE_MS
+    decided: list[tuple[int, int]] = []
+    mistakes = 0.0
+    for step in simulate(hpa, load, settings, merge=True, shadow=True):
+        if step.decision.scale_to is not None:
+            decided.append((step.time_ms, step.decision.scale_to))
+            mistakes += not any(step.time_ms <= time_ms <= step.time_ms + within_ms for time_ms, _ in real)
+            if mistakes > most:
+                return math.inf
+    for time_ms, replicas in real:
+        before = [each for at_ms, each in decided if time_ms - within_ms <= at_ms <= time_ms]
+        mistakes += (0.0 if replicas in before else 0.5) if before else 1.0
+    return mistakes
+
+
+def _nearest(
+    names: Sequence[str],
+    distance: Callable[[dict[str, Any], float], float],
+    *,
+    together: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the value of each setting with the least distance.
 
     Args:
         names: the settings.
         distance: returns the distance with some values, or infinity if it is more than a limit.
+        together: values of stabilization and tolerance, of which each may make up for a wrong value of the other.
     """
-    together = [name for name in _TOGETHER if name in names]
     values = {name: _USUAL[name][0] for name in names}
+    if not any(each.items() <= values.items() for each in together):
+        values |= together[0]
     least = distance(values, math.inf)
-    others = [(name,) for name in names if name not in together]
-    for group in (tuple(together), *others):
+    others = [[{name: value} for value in _USUAL[name]] for name in names if name not in _TOGETHER]
+    for group in (together, *others):
         start = dict(values)
-        for pair in itertools.product(*(_USUAL[name] for name in group)):
-            tried, most = {**start, **dict(zip(group, pair, strict=True))}, (1 - _GAIN) * least
+        for each in group:
+            tried, most = start | each, (1 - _GAIN) * least
             if tried != values and (found := distance(tried, most)) < most:
                 values, least = tried, found
     return values

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config
 from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History
+from autoscaler.core.history import History, store_scale_event
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.status import SCALED_TO_ZERO, Conditions
@@ -78,11 +78,12 @@ def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | Non
     return None
 
 
-def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -> Iterator[Step]:
+def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, shadow: bool = False) -> Iterator[Step]:
     """Yield the reconciliations of an HPA, from the start of the load to its end.
 
     With `merge`, a reconciliation and those after it that have the same metrics and pods, and so decide the same, are
-    one step. This is three times as fast where the load has a value a minute.
+    one step. This is three times as fast where the load has a value a minute. With `shadow`, each reconciliation finds
+    the real replicas, which must be recorded, and its decision scales nothing.
 
     Raises:
         ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
@@ -107,7 +108,9 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
     )
     recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
-    is_eager = hpa.overrides.eager is True
+    is_eager = hpa.overrides.eager is True and not shadow
+    real = load.replicas if shadow else None
+    changing = [*series, *seen, *([real] if real is not None else [])]
     # The decisions of an HPA in eager mode have its early scale-ups.
     has_early = any(each.record.eager for each in load.decisions)
     merging = _Merging(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
@@ -129,6 +132,14 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
             continue
         end_ms = next_ms
         workload.advance(now_ms)
+        if real is not None and (found := real.at(now_ms)) == found != replicas:
+            previous, replicas, behavior = replicas, round(found), hpa.spec.behavior
+            history = store_scale_event(
+                history, behavior=behavior, previous_replicas=previous, new_replicas=replicas, now_ms=now_ms
+            )
+            workload.scale(replicas, now_ms)
+            if merging is not None:
+                merging.scaled_ms = now_ms
         recorded = recording.at(now_ms, replicas)
         decision: Decision | None = decide_at(now_ms, recorded)
         while decision is not None:
@@ -137,17 +148,17 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False) -
             failed = (
                 recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
             )
-            concluded = conclude(decision, scale_error=failed or None)
+            concluded = conclude(decision, act=not shadow, scale_error=failed or None)
             history = concluded.next_history
             if concluded.new_status is not None:
                 hpa = replace(hpa, status=concluded.new_status)
             before = replicas
-            if decision.scale_to is not None and not failed:
+            if decision.scale_to is not None and not failed and not shadow:
                 replicas = decision.scale_to
                 _check_pods(replicas, settings)
                 workload.scale(replicas, now_ms)
             if merging is not None:
-                end_ms = resume_ms = merging.until(decision, [*series, *seen], now_ms, next_ms, load.end_ms)
+                end_ms = resume_ms = merging.until(decision, changing, now_ms, next_ms, load.end_ms)
                 history = merging.repeated(history, now_ms, end_ms - (next_ms - now_ms))
             early: Decision | None = None
             if is_eager and not (has_early and recorded is not None):
@@ -271,20 +282,20 @@ class _Merging:
         has_resource = any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics)
         # A young pod's CPU counts only later.
         self._settled_ms = settings.pod_startup_ms + (config.cpu_initialization_period_ms if has_resource else 0)
-        self._scaled_ms = start_ms
+        self.scaled_ms = start_ms
 
     def until(self, decision: Decision, series: Sequence[Series], now_ms: int, next_ms: int, end_ms: int) -> int:
         """Return the time of the next reconciliation that may decide otherwise."""
         normalized = decision.normalized
         if decision.scale_to is not None:
-            self._scaled_ms = now_ms
+            self.scaled_ms = now_ms
             return next_ms
         if (
             normalized is None
             or normalized.desired_replicas != decision.current_replicas
             or (normalized.limited and normalized.limit not in _BOUNDS)
             or decision.error is not None  # such as in a gap
-            or now_ms - self._scaled_ms <= self._settled_ms
+            or now_ms - self.scaled_ms <= self._settled_ms
         ):
             return next_ms
         change_ms = min(each.next_ms(now_ms) for each in series)

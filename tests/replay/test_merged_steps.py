@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from array import array
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from replay.load import Load
-from replay.results import Totals
+from autoscaler.core.config import Config
+from replay.load import Load, Series
+from replay.results import Step, Totals
 from replay.simulation import Settings, simulate
 from tests.replay.builders import cpu_metric, hpa_document, load_of, make_hpa, pods_metric, series_of
 
@@ -70,6 +73,25 @@ def test_merged_replay_has_the_same_figures(name: str, behavior: str, least: int
     assert scales[0] == scales[1]
     assert len(scales[0]) > 5 or most == 12, "most of the time is at a bound then"
     assert counts[1] < counts[0]
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("behavior", ["none", "windows"])
+def test_shadow_of_the_same_spec_decides_what_was_done(behavior: str, merge: bool) -> None:
+    """It finds a change at the reconciliation after it, which is too late for policies, and for CPU of young pods."""
+    hpa = make_hpa(pods_metric(average="500m"), behavior=BEHAVIORS[behavior], max_replicas=40)
+    load = random_load("rps", 3)
+    done = list(simulate(hpa, load, Settings()))
+    times, replicas = array("q", [each.time_ms for each in done]), array("d", [each.replicas for each in done])
+    recorded = replace(load, replicas=Series(times_ms=times, values=replicas, hold_ms=15_000))
+    shadow = list(simulate(hpa, recorded, Settings(), merge=merge, shadow=True))
+    assert scales_of(shadow) == scales_of(done) != []
+    other = Settings(config=Config(tolerance=0.25, downscale_stabilization_ms=0))
+    assert scales_of(list(simulate(hpa, recorded, other, merge=merge, shadow=True))) != scales_of(done)
+
+
+def scales_of(steps: list[Step]) -> list[tuple[int, int]]:
+    return [(each.time_ms, each.decision.scale_to) for each in steps if each.decision.scale_to is not None]
 
 
 def test_constant_load_is_a_few_steps() -> None:
