@@ -49,8 +49,9 @@ _USUAL: Final = {
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
 _TOGETHER: Final = ("downscale_stabilization_ms", "tolerance")
-_FEW_MISTAKES: Final = 0.35
-"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller."""
+_FEW_MISTAKES: Final = 0.12
+"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller. One with a
+shorter sync period than the controller's has some 15 to 25 % with a stabilization that is too short."""
 _SAME_MISTAKES: Final = 1.0
 """So many more are within chance."""
 _LATE_MS: Final = 30_000

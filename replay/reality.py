@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator
@@ -103,16 +104,19 @@ def carried(
 
 
 def _raises(replicas: Series, load: Load) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (the times between which they rose, replicas, until when there are at least as many) of each rise."""
-    changes = [
-        (start, round(value)) for start, _, value in replicas.segments(load.start_ms, load.end_ms) if value == value
+    """Yield (the times between which they rose, replicas, until when there are at least as many) of each rise.
+
+    When they rose in a gap is not known, so such rises are left out.
+    """
+    parts = [
+        (start, end, round(value))
+        for start, end, value in replicas.segments(load.start_ms, load.end_ms)
+        if value == value
     ]
-    before = changes[0][1] if changes else 0
-    for index, (start, value) in enumerate(changes):
-        if value > before:
-            lower = (later for later, other in changes[index:] if other < value)
-            yield changes[index - 1][0], start, value, next(lower, load.end_ms)
-        before = value
+    for index, ((before_ms, end_ms, before), (start_ms, _, value)) in enumerate(itertools.pairwise(parts), 1):
+        if value > before and end_ms == start_ms:
+            lower = (later for later, _, other in parts[index:] if other < value)
+            yield before_ms, start_ms, value, next(lower, load.end_ms)
 
 
 def _until_ready(ready: Series, before_ms: int, seen_ms: int, wanted: int, until_ms: int) -> float | None:

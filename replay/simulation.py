@@ -132,7 +132,7 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, s
             continue
         end_ms = next_ms
         workload.advance(now_ms)
-        if real is not None and (found := real.at(now_ms)) == found != replicas:
+        if real is not None and (found := real.at(now_ms)) == found and round(found) != replicas:
             previous, replicas, behavior = replicas, round(found), hpa.spec.behavior
             history = store_scale_event(
                 history, behavior=behavior, previous_replicas=previous, new_replicas=replicas, now_ms=now_ms

@@ -211,3 +211,14 @@ def test_short_and_long_sync_periods_are_found(period: int, begins: int) -> None
     given = {"tolerance", "downscale_stabilization_ms"}
     settings, _ = fit(HPA, load, Settings(pod_startup_ms=startup.milliseconds), given)
     assert settings.step_ms == 1000 * period
+
+
+def test_a_rise_in_a_gap_of_the_recording_says_nothing_about_the_start_of_pods() -> None:
+    load = recorded()
+    assert load.replicas is not None
+    assert load.ready_replicas is not None
+    few, many = array("d", [5.0] * 60), array("d", [8.0] * 60)
+    values = few + array("d", [math.nan] * 480) + many  # two hours
+    times = load.replicas.times_ms[: len(values)]
+    series = Series(times_ms=times, values=values, hold_ms=SAMPLE_MS)
+    assert startup_of(replace(load, end_ms=times[-1], replicas=series, ready_replicas=series)) is None
