@@ -151,7 +151,8 @@ async def test_check_finds_nothing(running: Running, tmp_path: Path, title: str)
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(running.rules[title]))
     report = await asyncio.to_thread(check, file, running.prometheus_url)
-    assert [one for one in report["findings"] if one["severity"] != "advice"] == []  # samples come every 10 s here
+    # Samples come every 10 s here; what queries cost is measured, and a pause of the machine would count.
+    assert [one for one in report["findings"] if one["severity"] != "advice" and one["code"] != "merge-costs"] == []
     for rule in report["rules"]:
         assert rule["metrics"]
         for metric in rule["metrics"]:
