@@ -139,10 +139,13 @@ class FaultProxy:
 
     async def close_connections(self) -> None:
         """Close the connections of all clients."""
-        tasks = list(self._connections)
-        for task in tasks:
+        connections = dict(self._connections)
+        for task in connections:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
+        for writer in connections.values():
+            if not writer.is_closing():  # its task was cancelled before it began
+                writer.transport.abort()
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
