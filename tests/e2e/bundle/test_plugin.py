@@ -250,11 +250,12 @@ async def test_replay_of_prometheus_with_the_rules_of_the_adapter(environment: E
     )
     changed = tmp_path / "changed.yaml"
     changed.write_text(yaml.safe_dump({**hpa, "spec": {**hpa["spec"], "minReplicas": 6, "maxReplicas": 6}}))
-    arguments = ("-f", str(changed), "--from", "1m", "--initial-replicas", "6", "--pod-startup", "1s")
+    model = ("--initial-replicas", "6", "--pod-startup", "1s", "--capacity", "packets_per_second=100")
+    arguments = ("-f", str(changed), "--from", "1m", *model)
     result = await environment.milliscale("replay", "router", *arguments)
     rows = {line[:15].strip(): line.split() for line in result.output.splitlines()}
     assert rows["replicas: min"][-1] == rows["replicas: max"][-1] == "6", result.output
-    assert "packets_per_second" in result.output
+    assert "one ready pod can serve 100 of packets_per_second" in result.output
     assert result.errors == ""
 
 
