@@ -51,7 +51,7 @@ _USUAL: Final = {
 _TOGETHER: Final = ("downscale_stabilization_ms", "tolerance")
 _FEW_MISTAKES: Final = 0.12
 """Of a shadow, as a share of the real scale events: so few that its settings are those of the controller. One with a
-shorter sync period than the controller's has some 15 to 25 % with a stabilization that is too short."""
+shorter sync period than the controller's may have 14 % or more with a stabilization that is too short."""
 _SAME_MISTAKES: Final = 1.0
 """So many more are within chance."""
 _LATE_MS: Final = 30_000
@@ -159,6 +159,8 @@ def _by_shadow(
     hpa: HPA, load: Load, settings: Settings, reality: Replayed, names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the values of some settings with which a shadow makes few mistakes; all values if it never does."""
+    if not names:
+        return [{}]
     real = [(each.time_ms, each.desired_replicas) for each in reality.scales]
     best = {name: _USUAL[name][0] for name in names}
     fewest = _mistakes(hpa, load, _with(settings, best), real, math.inf)

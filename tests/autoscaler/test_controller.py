@@ -432,7 +432,7 @@ async def test_an_api_server_that_is_away_is_waited_for_and_logged_once(
         tries += 1
         writer.transport.abort()
 
-    # Retries of a request take up to 30 s, and an error is logged after the last.
+    # A request is retried for 30 s at most, and an error is logged only then.
     monkeypatch.setattr("kube.api.retries._MAX_RETRIES", 0)
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as nobody:
         kubeconfig = ScriptedServer(url=f"http://127.0.0.1:{nobody.sockets[0].getsockname()[1]}").kubeconfig(tmp_path)
