@@ -84,6 +84,11 @@ class Series:
         samples = range(first, bisect_left(self.times_ms, end_ms))
         return any(not math.isnan(self.values[i]) and self.times_ms[i] + self.hold_ms > start_ms for i in samples)
 
+    def exceeds(self, most: float, start_ms: int, end_ms: int) -> bool:
+        """Return True if a value from `start_ms` to before `end_ms` is higher."""
+        first = max(bisect_right(self.times_ms, start_ms) - 1, 0)
+        return any(value > most for value in self.values[first : bisect_left(self.times_ms, end_ms)])
+
 
 def hold_ms(distance_ms: float) -> int:
     """Return how long a sample counts, if no other follows, where they usually are so far apart."""

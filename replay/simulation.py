@@ -19,20 +19,19 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config
 from autoscaler.core.decide import conclude, decide
 from autoscaler.core.decision import Decision
-from autoscaler.core.history import History, store_scale_event
+from autoscaler.core.history import store_scale_event
 from autoscaler.core.model import HPA, MetricSpec, ResourceMetric, Status
 from autoscaler.core.observation import Observation, Scale
 from autoscaler.core.status import SCALED_TO_ZERO, Conditions
 from replay.eager import early_scale_up
 from replay.load import Load, RecordedDecision, ReplayError, Series, check_length, metric_key, metric_name, named_metric
+from replay.merging import Merging
 from replay.recorded import Recording
 from replay.results import Moments, Replayed, Span, Step, Totals
 from replay.workload import Workload, integrate_overload, response
 
 _SELECTOR: Final = "replay=pods"
 _MILLI: Final = 1000
-_BOUNDS: Final = ("TooFewReplicas", "TooManyReplicas")
-"""Limits that stay; those of policies end with a period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +77,20 @@ def target_per_pod(spec: MetricSpec, requests: Mapping[str, int]) -> float | Non
     return None
 
 
-def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, shadow: bool = False) -> Iterator[Step]:
+def simulate(
+    hpa: HPA,
+    load: Load,
+    settings: Settings,
+    *,
+    merge: bool = False,
+    ends_ms: Sequence[int] = (),
+    shadow: bool = False,
+) -> Iterator[Step]:
     """Yield the reconciliations of an HPA, from the start of the load to its end.
 
-    With `merge`, a reconciliation and those after it that have the same metrics and pods, and so decide the same, are
-    one step. This is three times as fast where the load has a value a minute. With `shadow`, each reconciliation finds
-    the real replicas, which must be recorded, and its decision scales nothing.
+    With `merge`, a reconciliation and those after it that change nothing are one step, with the first one's values and
+    decision. One that begins before a time of `ends_ms`, ascending, ends at the first reconciliation from then on.
+    With `shadow`, each reconciliation finds the real replicas, which must be recorded, and its decision scales nothing.
 
     Raises:
         ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
@@ -110,13 +117,11 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, s
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
     is_eager = hpa.overrides.eager is True and not shadow
     real = load.replicas if shadow else None
-    changing = [*series, *seen, *([real] if real is not None else [])]
     # The decisions of an HPA in eager mode have its early scale-ups.
     has_early = any(each.record.eager for each in load.decisions)
-    merging = _Merging(hpa, config, settings, start_ms) if merge and not load.decisions and not is_eager else None
     resume_ms = start_ms
 
-    def decide_at(now_ms: int, recorded: RecordedDecision | None = None) -> Decision:
+    def observe_at(now_ms: int, recorded: RecordedDecision | None = None) -> Observation:
         scale = Scale(spec_replicas=replicas, status_replicas=replicas, selector=_SELECTOR)
         observation = Observation(hpa=hpa, config=config, scale=scale, pods=workload.pods)
         if recorded is not None:
@@ -125,7 +130,23 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, s
             pairs = zip(sources, seen, strict=True)
             responses = tuple([response(source, values.at(now_ms), workload, now_ms) for (_, source), values in pairs])
             observation = replace(observation, responses=responses)
-        return decide(observation, history, now_ms)
+        return observation
+
+    def decide_at(now_ms: int, recorded: RecordedDecision | None = None) -> Decision:
+        return decide(observe_at(now_ms, recorded), history, now_ms)
+
+    merging: Merging | None = None
+    if merge and not load.decisions and not is_eager:
+        merging = Merging(
+            hpa,
+            config,
+            series=series,
+            seen=seen,
+            real=real,
+            with_capacity=with_capacity,
+            ends_ms=[*ends_ms, load.end_ms],
+            observe_at=observe_at,
+        )
 
     for now_ms, next_ms in _times(hpa, load, settings):
         if now_ms < resume_ms:
@@ -138,8 +159,6 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, s
                 history, behavior=behavior, previous_replicas=previous, new_replicas=replicas, now_ms=now_ms
             )
             workload.scale(replicas, now_ms)
-            if merging is not None:
-                merging.scaled_ms = now_ms
         recorded = recording.at(now_ms, replicas)
         decision: Decision | None = decide_at(now_ms, recorded)
         while decision is not None:
@@ -158,8 +177,8 @@ def simulate(hpa: HPA, load: Load, settings: Settings, *, merge: bool = False, s
                 _check_pods(replicas, settings)
                 workload.scale(replicas, now_ms)
             if merging is not None:
-                end_ms = resume_ms = merging.until(decision, changing, now_ms, next_ms, load.end_ms)
-                history = merging.repeated(history, now_ms, end_ms - (next_ms - now_ms))
+                end_ms, history = merging.skip(concluded, workload, now_ms, next_ms)
+                resume_ms = end_ms
             early: Decision | None = None
             if is_eager and not (has_early and recorded is not None):
                 end_ms, early, ready_over = early_scale_up(
@@ -268,49 +287,6 @@ def sync_period_ms(hpa: HPA, settings: Settings) -> int:
     """Return the time between two reconciliations of an HPA: that of its annotation, or the controller's."""
     seconds = hpa.overrides.sync_period
     return settings.step_ms if seconds is None else round(seconds * 1000)
-
-
-class _Merging:
-    """Finds reconciliations that can only repeat the decision before them.
-
-    They have the same metrics and pods, and propose the current replicas, or keep them by a bound, or until a
-    recommendation leaves the stabilization window. So nothing before that, nor the end of a policy's period, changes
-    anything; only their time counts in the history.
-    """
-
-    def __init__(self, hpa: HPA, config: Config, settings: Settings, start_ms: int) -> None:
-        has_resource = any(isinstance(spec.source, ResourceMetric) for spec in hpa.spec.metrics)
-        # A young pod's CPU counts only later.
-        self._settled_ms = settings.pod_startup_ms + (config.cpu_initialization_period_ms if has_resource else 0)
-        self.scaled_ms = start_ms
-
-    def until(self, decision: Decision, series: Sequence[Series], now_ms: int, next_ms: int, end_ms: int) -> int:
-        """Return the time of the next reconciliation that may decide otherwise."""
-        normalized = decision.normalized
-        if decision.scale_to is not None:
-            self.scaled_ms = now_ms
-            return next_ms
-        if (
-            normalized is None
-            or normalized.desired_replicas != decision.current_replicas
-            or (normalized.limited and normalized.limit not in _BOUNDS)
-            or decision.error is not None  # such as in a gap
-            or now_ms - self.scaled_ms <= self._settled_ms
-        ):
-            return next_ms
-        change_ms = min(each.next_ms(now_ms) for each in series)
-        if normalized.stabilized_by is not None:
-            change_ms = min(change_ms, normalized.stabilized_by.time_ms + normalized.window_ms)
-        step_ms = next_ms - now_ms
-        return max(next_ms, min(now_ms - (now_ms - change_ms) // step_ms * step_ms, end_ms))
-
-    @staticmethod
-    def repeated(history: History, now_ms: int, last_ms: int) -> History:
-        """Return the history with the recommendation of `now_ms` as that of `last_ms`."""
-        if last_ms <= now_ms:
-            return history
-        slots = [replace(each, time_ms=last_ms) if each.time_ms == now_ms else each for each in history.recommendations]
-        return replace(history, recommendations=tuple(slots))
 
 
 def _check_pods(replicas: int, settings: Settings) -> None:

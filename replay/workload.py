@@ -85,6 +85,14 @@ class Workload:
             self._ready_names = tuple(pod.name for pod in self._pods[: self.ready])
         return self._ready_names
 
+    @property
+    def settled_ms(self) -> float:
+        """When all pods are ready and count for all metrics, if none is created or deleted."""
+        if self._ready_ms:
+            return math.inf
+        ready = self._pods[-1].ready if self._pods else None
+        return ready.last_transition_ms + RESOURCE_WINDOW_MS if ready else 0
+
     def advance(self, now_ms: int) -> None:
         """Make the pods ready whose start-up is over."""
         while self._ready_ms and self._ready_ms[0] <= now_ms:

@@ -146,7 +146,7 @@ def _compute_replicas_for_metrics(
     current, history = scale.spec_replicas, decision.history
     observation = decision.observation
     tolerance = Tolerances.of(observation.hpa.spec.behavior, observation.config.tolerance)
-    evaluations = _evaluate(observation, scale, tolerance, decision.now_ms)
+    evaluations = evaluate(observation, tolerance, decision.now_ms)
     failures = [each.failure for each in evaluations if each.failure is not None]
     winner, proposed = _highest_proposal(evaluations)
     count = f"{len(failures)} invalid out of {len(evaluations)}"
@@ -198,8 +198,10 @@ def _normalize(decision: Decision, scale: Scale, proposed: int) -> Normalized:
     return normalize_desired_replicas_with_behaviors(arg, spec.behavior)
 
 
-def _evaluate(observation: Observation, scale: Scale, tolerances: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
-    hpa, config = observation.hpa, observation.config
+def evaluate(observation: Observation, tolerances: Tolerances, now_ms: int) -> tuple[Evaluation, ...]:
+    """Evaluate each metric of an HPA whose scale and pods are known, at `now_ms` since the Unix epoch."""
+    hpa, config, scale = observation.hpa, observation.config, observation.scale
+    assert isinstance(scale, Scale)
     if observation.pods is None:
         raise ValueError("the pods have not been listed yet")
     calculator = ReplicaCalculator(

@@ -93,9 +93,7 @@ def normalize_desired_replicas(arg: NormalizationArg) -> Normalized:
 def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: Behavior) -> Normalized:
     """Apply the rules for HPAs with `behavior`. Upstream: podautoscaler.normalizeDesiredReplicasWithBehaviors."""
     now_ms, current, history = arg.now_ms, arg.current_replicas, arg.history
-    up_window = 1000 * (behavior.scale_up.stabilization_window_seconds or 0)
-    down_seconds = behavior.scale_down.stabilization_window_seconds
-    down_window = arg.downscale_stabilization_ms if down_seconds is None else 1000 * down_seconds
+    up_window, down_window = stabilization_windows(behavior, arg.downscale_stabilization_ms)
     up_cutoff, down_cutoff = now_ms - up_window, now_ms - down_window
     up_recent = [each for each in history.recommendations if each.time_ms > up_cutoff]
     down_recent = [each for each in history.recommendations if each.time_ms > down_cutoff]
@@ -123,6 +121,15 @@ def normalize_desired_replicas_with_behaviors(arg: NormalizationArg, behavior: B
 
 
 # --- stabilization -------------------------------------------------------------------------------------------------
+
+
+def stabilization_windows(behavior: Behavior | None, downscale_stabilization_ms: int) -> tuple[int, int]:
+    """Return the windows for scaling up and down in milliseconds, with the default of the latter."""
+    if behavior is None:
+        return 0, downscale_stabilization_ms
+    down_seconds = behavior.scale_down.stabilization_window_seconds
+    down_ms = downscale_stabilization_ms if down_seconds is None else 1000 * down_seconds
+    return 1000 * (behavior.scale_up.stabilization_window_seconds or 0), down_ms
 
 
 def _stabilize_with_behaviors(

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from autoscaler.core.config import Config
 from autoscaler.core.decision import Decision
 from autoscaler.core.model import HPA, HPAKey, Status
+from autoscaler.core.stabilization import stabilization_windows
 from autoscaler.core.status import ABLE_TO_SCALE, SCALING_ACTIVE
 from autoscaler.records.record import time_text
 
@@ -242,11 +243,8 @@ def _lag_ms(time_ms: int, theirs: DesiredReplicas, successor: DesiredReplicas | 
 def _longest_window_ms(hpa: HPA, config: Config) -> int:
     """Return how far back a decision on an HPA may depend on its history."""
     config, behavior = hpa.overrides.apply_to(config), hpa.spec.behavior
-    windows = [config.downscale_stabilization_ms]
+    windows = list(stabilization_windows(behavior, config.downscale_stabilization_ms))
     if behavior is not None:
-        down = behavior.scale_down.stabilization_window_seconds
-        windows = [config.downscale_stabilization_ms if down is None else 1000 * down]
-        windows.append(1000 * (behavior.scale_up.stabilization_window_seconds or 0))
         both = (*behavior.scale_up.policies, *behavior.scale_down.policies)
         windows += [1000 * policy.period_seconds for policy in both]
     return max(windows)

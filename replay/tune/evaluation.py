@@ -136,7 +136,7 @@ def evaluate(problem: Problem, run: Run) -> tuple[Figures, ...]:
     ends, totals, index = days.ends_ms, [Totals() for _ in days.ends_ms], 0
     settings = replace(problem.settings, offset_ms=problem.settings.offset_ms + run.offset_ms)
     load = replace(problem.load, seen={}) if run.is_given else problem.load
-    for step in simulate(hpa, load, settings, merge=True):
+    for step in simulate(hpa, load, settings, merge=True, ends_ms=[days.counted_from_ms, *ends]):
         while step.time_ms >= ends[index]:
             index += 1
             totals[index].last_scale = totals[index - 1].last_scale

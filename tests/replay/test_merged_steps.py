@@ -1,4 +1,4 @@
-"""A merged replay skips reconciliations that only repeat the decision before them: its figures are the same."""
+"""A merged replay skips reconciliations that change nothing: its decisions and figures are the same."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from autoscaler.core.config import Config
+from autoscaler.core.model import HPA
 from replay.load import Load, Series
-from replay.results import Step, Totals
+from replay.results import Moments, Step, Totals
 from replay.simulation import Settings, simulate
-from tests.replay.builders import cpu_metric, hpa_document, load_of, make_hpa, pods_metric, series_of
+from tests.replay.builders import cpu_metric, external_metric, hpa_document, load_of, make_hpa, pods_metric, series_of
 
 BEHAVIORS: dict[str, dict[str, Any] | None] = {
     "none": None,
@@ -29,50 +31,86 @@ BEHAVIORS: dict[str, dict[str, Any] | None] = {
             "policies": [{"type": "Percent", "value": 10, "periodSeconds": 280}],
         },
     },
+    "only up": {"scaleUp": {"stabilizationWindowSeconds": 60}, "scaleDown": {"selectPolicy": "Disabled"}},
+}
+METRICS: dict[str, dict[str, Any]] = {
+    "rps": pods_metric(average="500m"),
+    "queue": external_metric(averageValue="500m"),
+    "cpu": cpu_metric(60),
 }
 
 
-def random_load(name: str, seed: int) -> Load:
-    """A value a minute that often stays, with jumps and gaps, at reconciliations every 15 s."""
+def random_load(name: str, seed: int, *, samples: int = 1) -> Load:
+    """Reconciliations every 15 s of a load that often stays for minutes, with jumps and gaps.
+
+    With one sample a minute, values are repeated. With more, each is another one.
+    """
     random = Random(seed)
     value, values = 5.0, []
     for _ in range(250):
         if random.random() < 0.3:
             value = max(value * random.choice([0.6, 0.9, 0.97, 1.03, 1.1, 1.8]), 0.2)
-        values.append(math.nan if random.random() < 0.02 else value)
-    load = load_of({name: [0.0] * len(values)}, step_ms=60_000, requests={"cpu": 500})
+        if random.random() < 0.02:
+            values += [math.nan] * samples
+        else:
+            values += [value] if samples == 1 else [value * random.gauss(1, 0.04) for _ in range(samples)]
+    step_ms = 60_000 // samples
+    load = load_of({name: [0.0] * len(values)}, step_ms=step_ms, requests={"cpu": 500})
     return Load(
         start_ms=load.start_ms + 7_000,
         end_ms=load.end_ms - 11_000,
-        series={name: series_of(values, step_ms=60_000)},
+        series={name: series_of(values, step_ms=step_ms)},
         requests=load.requests,
     )
 
 
+@pytest.mark.parametrize("samples", [1, 4])
 @pytest.mark.parametrize("behavior", BEHAVIORS)
-@pytest.mark.parametrize("name", ["rps", "cpu"])
+@pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize(("least", "most"), [(1, 40), (3, 12)], ids=["wide", "narrow"])
-def test_merged_replay_has_the_same_figures(name: str, behavior: str, least: int, most: int) -> None:
-    metric = cpu_metric(60) if name == "cpu" else pods_metric(average="500m")
-    hpa = make_hpa(metric, behavior=BEHAVIORS[behavior], min_replicas=least, max_replicas=most)
-    settings, load = Settings(capacity={name: 0.5}), random_load(name, most)
-    figures, counts, scales = [], [], []
-    for merge in (False, True):
-        totals = Totals(max_replicas=most)
-        steps = list(simulate(hpa, load, settings, merge=merge))
-        for step in steps:
-            totals.add(step)
-        found = totals.summary()
-        figures.append([found.seconds, found.pod_hours, found.scale_events, found.flaps, found.overload_seconds])
-        figures[-1] += [found.overload_ratio, found.at_max_seconds, found.no_metrics_seconds]
-        counts.append(len(steps))
-        scales.append(
-            [(each.time_ms, each.desired_replicas) for each in steps if each.desired_replicas != each.replicas]
-        )
-    assert figures[0] == pytest.approx(figures[1])
-    assert scales[0] == scales[1]
-    assert len(scales[0]) > 5 or most == 12, "most of the time is at a bound then"
-    assert counts[1] < counts[0]
+def test_merged_replay_is_the_same(name: str, behavior: str, least: int, most: int, samples: int) -> None:
+    hpa = make_hpa(METRICS[name], behavior=BEHAVIORS[behavior], min_replicas=least, max_replicas=most)
+    settings, load = Settings(capacity={name: 0.8}), random_load(name, most, samples=samples)
+    every, merged = simulated_both(hpa, load, settings)
+    assert len(scales_of(merged)) > 5 or most == 12 or behavior == "only up", "most of the time is at a bound then"
+    assert len(merged) < 0.85 * len(every)
+
+
+def simulated_both(hpa: HPA, load: Load, settings: Settings, *, shadow: bool = False) -> list[list[Step]]:
+    """Return all reconciliations and the merged ones, which have the same decisions and figures."""
+    every, merged = (list(simulate(hpa, load, settings, merge=each, shadow=shadow)) for each in (False, True))
+    found, expected = totals_of(merged, hpa), totals_of(every, hpa)
+    assert msgspec.structs.asdict(found.summary()) == pytest.approx(msgspec.structs.asdict(expected.summary()))
+    assert (found.scales, found.overloads, found.gaps) == (expected.scales, expected.overloads, expected.gaps)
+    assert moments_of(merged, settings) == moments_of(every, settings)
+    assert scales_of(merged) == scales_of(every)
+    by_time = {step.time_ms: step for step in every}
+    assert [compared(step) for step in merged] == [compared(by_time[step.time_ms]) for step in merged]
+    return [every, merged]
+
+
+def totals_of(steps: list[Step], hpa: HPA) -> Totals:
+    totals = Totals(max_replicas=hpa.spec.max_replicas)
+    for step in steps:
+        totals.add(step)
+    return totals
+
+
+def moments_of(steps: list[Step], settings: Settings) -> list[tuple[int, int, int]]:
+    moments = Moments(list(settings.capacity.values()))
+    for step in steps:
+        moments.add(step)
+    return [(each.start_ms, each.end_ms, each.decision.now_ms) for each in moments.worst]
+
+
+def compared(step: Step) -> tuple[object, ...]:
+    """What a step has in common with the one of all reconciliations, without the slots of recommendations."""
+    decision, normalized = step.decision, step.decision.normalized
+    if normalized is not None:
+        normalized = msgspec.structs.replace(normalized, recommendations=())
+    events = decision.next_history.scale_up_events, decision.next_history.scale_down_events
+    reasons = decision.evaluations, normalized, decision.rescale_reason, decision.status, decision.error, events
+    return step.replicas, step.ready, step.desired_replicas, decision.scale_to, *reasons
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -90,14 +128,56 @@ def test_shadow_of_the_same_spec_decides_what_was_done(behavior: str, merge: boo
     assert scales_of(list(simulate(hpa, recorded, other, merge=merge, shadow=True))) != scales_of(done)
 
 
+def test_merged_shadow_finds_all_replicas() -> None:
+    load = random_load("rps", 3, samples=4)
+    done = list(simulate(make_hpa(pods_metric(average="450m"), max_replicas=40), load, Settings()))
+    times, replicas = array("q", [each.time_ms for each in done]), array("d", [each.replicas for each in done])
+    recorded = replace(load, replicas=Series(times_ms=times, values=replicas, hold_ms=15_000))
+    hpa = make_hpa(pods_metric(average="500m"), behavior=BEHAVIORS["windows"], max_replicas=40)
+    every, merged = simulated_both(hpa, recorded, Settings(), shadow=True)
+    assert len(merged) < len(every)
+
+
+def test_one_of_two_metrics_fails() -> None:
+    """A gap in the one that decides keeps the replicas; a gap in the other one does not."""
+    rps, cpu = random_load("rps", 1, samples=4), random_load("cpu", 2, samples=4)
+    both = replace(rps, series={**rps.series, **cpu.series}, requests=cpu.requests)
+    every, merged = simulated_both(
+        make_hpa(pods_metric(average="500m"), cpu_metric(80), max_replicas=40), both, Settings()
+    )
+    assert any(step.decision.error and step.decision.normalized for step in every)
+    assert len(merged) < len(every)
+
+
+def test_gap_of_a_load_whose_forecast_goes_on() -> None:
+    load, settings = random_load("rps", 3, samples=4), Settings(capacity={"rps": 0.8})
+    values = load.series["rps"].values
+    higher = series_of([5.0 if math.isnan(value) else value for value in values])
+    every, merged = simulated_both(
+        make_hpa(pods_metric(average="500m"), max_replicas=40), replace(load, seen={"rps": higher}), settings
+    )
+    assert any(step.has_gap for step in every)
+    assert len(merged) < len(every)
+
+
+def test_negative_sum_of_an_external_metric_is_the_highest_value() -> None:
+    """It proposes as many replicas as a huge value, but those between propose fewer."""
+    hpa = make_hpa(external_metric(averageValue="1m"), max_replicas=10)
+    load = load_of(queue=[-1.0] * 40 + [3e6] * 40 + [0.002] * 40)
+    _, merged = simulated_both(hpa, load, Settings())
+    assert merged[-1].desired_replicas == 2
+
+
 def scales_of(steps: list[Step]) -> list[tuple[int, int]]:
     return [(each.time_ms, each.decision.scale_to) for each in steps if each.decision.scale_to is not None]
 
 
-def test_constant_load_is_a_few_steps() -> None:
+def test_constant_load_is_a_few_steps_which_end_where_asked() -> None:
     load = random_load("rps", 0)
     constant = Load(start_ms=load.start_ms, end_ms=load.end_ms, series={"rps": series_of([5.0] * 400, step_ms=60_000)})
     hpa = make_hpa(*hpa_document(pods_metric(average="500m"))["spec"]["metrics"])
-    steps = list(simulate(hpa, constant, Settings(), merge=True))
-    assert len(steps) <= 420
+    ends = [constant.start_ms + 3_600_000, constant.start_ms + 7_201_000]
+    steps = list(simulate(hpa, constant, Settings(), merge=True, ends_ms=ends))
+    assert len(steps) < 10
+    assert {constant.start_ms + 3_600_000, constant.start_ms + 7_215_000} <= {step.time_ms for step in steps}
     assert sum(step.end_ms - step.time_ms for step in steps) == load.end_ms - load.start_ms
