@@ -3,7 +3,8 @@
 They are found without their decisions. All have the same pods, which count for all metrics. So a metric proposes more
 replicas only for a higher value, and values between two with the same proposal have that, too; for others it is
 computed, by the same function as in a decision. A proposal that is not the current count changes nothing as long as a
-recommendation in the stabilization window holds it back, or while the replicas are at the limit.
+recommendation in the stabilization window holds it back, or while the replicas are at the limit. In overload, only
+those with the same values change nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Merging:
         observe_at: Callable[[int], Observation],
     ) -> None:
         self._seen = seen
+        self._changing = [*series, *seen, *([] if real is None else [real])]
         self._unseen = [each for each in series if not any(each is other for other in seen)]
         self._real = real
         self._with_capacity = with_capacity
@@ -70,7 +72,6 @@ class Merging:
             or decision.scale_to is not None
             or decision.error is not None  # such as in a gap
             or now_ms < workload.settled_ms
-            or not self._stays(current, now_ms, next_ms)
         ):
             return next_ms, history
         latest: dict[int, int] = {}  # of equal recommendations, only the last one matters
@@ -87,7 +88,10 @@ class Merging:
             down_ms = math.inf
         step_ms, time_ms = next_ms - now_ms, next_ms
         end_ms = self._ends_ms[bisect_right(self._ends_ms, now_ms)]
-        while time_ms < end_ms and self._stays(current, time_ms, time_ms + step_ms):
+        stays = self._stays(current, now_ms, next_ms)
+        if not stays:  # overload goes on with the same values, and so does a gap that the HPA does not see
+            end_ms = min([end_ms, *(each.next_ms(now_ms) for each in self._changing)])
+        while time_ms < end_ms and (not stays or self._stays(current, time_ms, time_ms + step_ms)):
             proposed = self._proposed(decision, current, time_ms)
             if proposed is None:
                 break
@@ -102,20 +106,22 @@ class Merging:
         return min(time_ms, self._ends_ms[-1]), replace(history, recommendations=tuple(recommendations))
 
     def _stays(self, replicas: int, start_ms: int, end_ms: int) -> bool:
-        """Return True if the real replicas are the same, no metric has a gap, and there is no overload."""
+        """Return True if the real replicas are the same, no load has a gap, and there is no overload."""
+        for series, limit in self._with_capacity:
+            if series.exceeds(replicas * limit, start_ms, end_ms):
+                return False
+        for series in self._unseen:
+            if math.isnan(series.at(start_ms)):
+                return False
         real = math.nan if self._real is None else self._real.at(start_ms)
-        return (
-            (math.isnan(real) or round(real) == replicas)
-            and not any(math.isnan(each.at(start_ms)) for each in self._unseen)
-            and not any(each.exceeds(replicas * limit, start_ms, end_ms) for each, limit in self._with_capacity)
-        )
+        return math.isnan(real) or round(real) == replicas
 
     def _proposed(self, decision: Decision, replicas: int, time_ms: int) -> int | None:
         """Return the highest proposal at a time, with the replicas and pods of a decision; None if a metric fails."""
         known = self._known.setdefault(replicas, [{} for _ in self._seen])
-        values = [each.at(time_ms) for each in self._seen]
         most = 0
-        for value, proposals in zip(values, known, strict=True):
+        for series, proposals in zip(self._seen, known, strict=True):
+            value = series.at(time_ms)
             for proposed, (low, high) in proposals.items():
                 if low <= value <= high:
                     most = max(most, proposed)
@@ -126,11 +132,12 @@ class Merging:
             return most
         assert decision.tolerance is not None
         evaluations = evaluate(self._observe_at(time_ms), decision.tolerance, time_ms)
-        for value, proposals, each in zip(values, known, evaluations, strict=True):
+        for series, proposals, each in zip(self._seen, known, evaluations, strict=True):
             if each.proposal is None:
                 return None
             proposed = each.proposal.replicas
             most = max(most, proposed)
+            value = series.at(time_ms)
             if value >= 0:  # the sum of an External metric counts as the largest number if it is negative
                 low, high = proposals.get(proposed, (value, value))
                 proposals[proposed] = min(low, value), max(high, value)
