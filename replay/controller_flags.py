@@ -1,10 +1,9 @@
 """The controller's settings: those of a running autoscaler, which it serves, or those that explain the real replicas.
 
 kube-controller-manager does not serve its flags to users. So the spec that was in force is replayed over the first
-hours with usual values of each setting. First as a shadow, which finds the real replicas at each reconciliation: if it
-decides nearly all that was decided with some settings, they are the controller's. That is so for a controller that saw
-nearly every sample. Otherwise, those settings are used whose replicas are nearest to the real ones, if they are near
-enough. A default is changed only for a clear gain, since several sync periods may explain the same replicas.
+hours with usual values of each setting, as a `Shadow` of the real controller: with its settings, it decides nearly all
+that was decided. Of those that do so, the ones are used whose own replicas are nearest to the real ones, if they are
+near enough. A default is changed only for a clear gain, since several sync periods may explain the same replicas.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
-from replay.load import Load
+from replay.load import Load, Series
 from replay.output.comparison import duration
 from replay.results import Replayed
+from replay.shadow import Shadow, seen_scales
 from replay.simulation import Settings, replay_hpa, replay_reality, simulate, sync_period_ms
 
 FIELDS: Final = (
@@ -48,12 +48,16 @@ _USUAL: Final = {
     "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
-_TOGETHER: Final = ("downscale_stabilization_ms", "tolerance")
-_FEW_MISTAKES: Final = 0.12
-"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller. One with a
-shorter sync period than the controller's may have 14 % or more with a stabilization that is too short."""
+_GROUPS: Final = (("downscale_stabilization_ms", "tolerance"), ("step",))
+"""Each of the first two may make up for a wrong value of the other."""
+_STARTS_MS: Final = (15_000, 60_000)
+_FEW_MISTAKES: Final = 0.3
+"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller."""
 _SAME_MISTAKES: Final = 1.0
 """So many more are within chance."""
+_PHASES: Final = 4
+_FEW_SCALES: Final = 3
+"""In which the phase of the reconciliations stays the same."""
 _LATE_MS: Final = 30_000
 """The real replicas are seen so much later than they change, and a sample was perhaps not used at once."""
 _MOST_HOURS: Final = 0.03
@@ -115,7 +119,7 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     found = _nearest(
         names,
         lambda values, most: _distance(hpa, load, _with(settings, values), reality, most),
-        together=_by_shadow(hpa, load, settings, reality, [name for name in _TOGETHER if name in names]),
+        _by_shadow(hpa, load, settings, [name for name in names if any(name in each for each in _GROUPS)]),
     )
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
@@ -156,71 +160,92 @@ def _matters(name: str, hpa: HPA) -> bool:
 
 
 def _by_shadow(
-    hpa: HPA, load: Load, settings: Settings, reality: Replayed, names: Sequence[str]
+    hpa: HPA, load: Load, settings: Settings, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the values of some settings with which a shadow makes few mistakes; all values if it never does."""
+    """Return the values of settings with which a shadow makes the fewest mistakes, and those that may be right, too.
+
+    The values of some settings are changed for others as long as that makes fewer mistakes. If many are left, that is
+    repeated from another sync period, because with a wrong one no change of the others may help.
+    """
     if not names:
         return [{}]
-    real = [(each.time_ms, each.desired_replicas) for each in reality.scales]
-    best = {name: _USUAL[name][0] for name in names}
-    fewest = _mistakes(hpa, load, _with(settings, best), real, math.inf)
-    near = [(fewest, best)]
-    for name in [*names, *names]:  # again, since the other one was a default
-        for value in _USUAL[name]:
-            tried = {**best, name: value}
-            if tried in [each for _, each in near]:
-                continue
-            mistakes = _mistakes(hpa, load, _with(settings, tried), real, fewest + _SAME_MISTAKES)
-            near.append((mistakes, tried))
-            if mistakes < fewest:
-                best, fewest = tried, mistakes
-    if fewest > _FEW_MISTAKES * len(real):
-        return [
-            dict(zip(names, values, strict=True)) for values in itertools.product(*(_USUAL[each] for each in names))
-        ]
-    return [values for mistakes, values in near if mistakes <= fewest + _SAME_MISTAKES]
+    assert load.replicas is not None
+    real = seen_scales(load.replicas, load.start_ms, load.end_ms)
+    groups = [group for each in _GROUPS if (group := [name for name in each if name in names])]
+    tried: list[tuple[float, dict[str, Any]]] = []
+    for step_ms in _STARTS_MS if "step" in names else [settings.step_ms]:
+        best = {name: _USUAL[name][0] if name != "step" else step_ms for name in names}
+        fewest = _mistakes(hpa, load, _with(settings, best), real, math.inf)
+        tried.append((fewest, best))
+        unchanged = 0
+        for group in itertools.cycle(groups):
+            if unchanged == len(groups):
+                break
+            unchanged += 1
+            start = dict(best)
+            for each in itertools.product(*(_USUAL[name] for name in group)):
+                values = start | dict(zip(group, each, strict=True))
+                if any(values == other for _, other in tried):
+                    continue
+                mistakes = _mistakes(hpa, load, _with(settings, values), real, fewest + _SAME_MISTAKES)
+                tried.append((mistakes, values))
+                if mistakes < fewest:
+                    best, fewest, unchanged = values, mistakes, 1
+        if fewest <= _FEW_MISTAKES * len(real):
+            break
+    least = min(mistakes for mistakes, _ in tried) + _SAME_MISTAKES
+    return [values for mistakes, values in tried if mistakes <= least]
 
 
-def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int, int]], most: float) -> float:
-    """Return how many scale events a shadow has that reality does not have, or the reverse; see `simulate`.
+def _change_ms(series: Series) -> float:
+    """Return the mean time between two changes of a value."""
+    changes = sum(before != after for before, after in itertools.pairwise(series.values))
+    return (series.times_ms[-1] - series.times_ms[0]) / max(changes, 1)
 
-    An event with other replicas is half a mistake. It is infinite if it is more than `most`, for which a replay need
-    not end. `real` has the time and the replicas of each real event.
+
+def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int, int, int]], most: float) -> float:
+    """Return how many scale events a shadow has that reality does not have, or the reverse.
+
+    The times of the real reconciliations are not known, and move slowly. So where they do not see each value of a
+    metric, that phase counts which makes the fewest mistakes in each few events. The result is infinite if it is more
+    than `most`, for which no replay need end. `real` is as `Shadow` has it.
     """
-    within_ms = max(sync_period_ms(hpa, settings), _LATE_MS) + _LATE_MS
-    decided: list[tuple[int, int]] = []
+    period_ms = sync_period_ms(hpa, settings)
+    shadows = []
+    phases = 1 if all(period_ms <= _change_ms(series) for series in load.series.values()) else _PHASES
+    for phase in range(phases):
+        shadow = Shadow(real, late_ms=_LATE_MS)
+        offset_ms = settings.offset_ms + period_ms * phase // phases
+        steps = simulate(hpa, load, dataclasses.replace(settings, offset_ms=offset_ms), merge=True, shadow=shadow)
+        shadows.append((shadow, steps))
     mistakes = 0.0
-    for step in simulate(hpa, load, settings, merge=True, shadow=True):
-        if step.decision.scale_to is not None:
-            decided.append((step.time_ms, step.decision.scale_to))
-            mistakes += not any(step.time_ms <= time_ms <= step.time_ms + within_ms for time_ms, _ in real)
-            if mistakes > most:
-                return math.inf
-    for time_ms, replicas in real:
-        before = [each for at_ms, each in decided if time_ms - within_ms <= at_ms <= time_ms]
-        mistakes += (0.0 if replicas in before else 0.5) if before else 1.0
+    for scales in itertools.chain(range(_FEW_SCALES, len(real), _FEW_SCALES), [math.inf]):
+        fewest = math.inf
+        for shadow, steps in shadows:
+            before = shadow.mistakes
+            while shadow.scales < scales and shadow.mistakes - before < fewest and next(steps, None) is not None:
+                pass
+            fewest = min(fewest, shadow.mistakes - before)
+        mistakes += fewest
+        if mistakes > most:
+            return math.inf
     return mistakes
 
 
 def _nearest(
-    names: Sequence[str],
-    distance: Callable[[dict[str, Any], float], float],
-    *,
-    together: Sequence[dict[str, Any]],
+    names: Sequence[str], distance: Callable[[dict[str, Any], float], float], alike: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the value of each setting with the least distance.
 
     Args:
         names: the settings.
         distance: returns the distance with some values, or infinity if it is more than a limit.
-        together: values of stabilization and tolerance, of which each may make up for a wrong value of the other.
+        alike: values of some settings, between which nothing else decides.
     """
-    values = {name: _USUAL[name][0] for name in names}
-    if not any(each.items() <= values.items() for each in together):
-        values |= together[0]
+    values = {name: _USUAL[name][0] for name in names} | alike[0]
     least = distance(values, math.inf)
-    others = [[{name: value} for value in _USUAL[name]] for name in names if name not in _TOGETHER]
-    for group in (together, *others):
+    others = [[{name: value} for value in _USUAL[name]] for name in names if name not in alike[0]]
+    for group in (alike, *others):
         start = dict(values)
         for each in group:
             tried, most = start | each, (1 - _GAIN) * least

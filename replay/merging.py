@@ -33,9 +33,8 @@ _BOUNDS: Final = ("TooFewReplicas", "TooManyReplicas")
 class Merging:
     """Finds the reconciliations after one that change nothing.
 
-    `series` are the metrics' loads, `seen` what the HPA sees of them, and `real` the replicas that each reconciliation
-    finds, if they are not those of the replay. `ends_ms` are those of `simulate`, and the end of the load. `observe_at`
-    observes the present pods at a later time.
+    `series` are the metrics' loads, and `seen` what the HPA sees of them. `ends_ms` are the times at which one ends,
+    ascending, the last the end of the load. `observe_at` observes the present pods at a later time.
     """
 
     def __init__(
@@ -45,15 +44,13 @@ class Merging:
         *,
         series: Sequence[Series],
         seen: Sequence[Series],
-        real: Series | None,
         with_capacity: Sequence[tuple[Series, float]],
         ends_ms: Sequence[int],
         observe_at: Callable[[int], Observation],
     ) -> None:
         self._seen = seen
-        self._changing = [*series, *seen, *([] if real is None else [real])]
+        self._changing = [*series, *seen]
         self._unseen = [each for each in series if not any(each is other for other in seen)]
-        self._real = real
         self._with_capacity = with_capacity
         self._ends_ms = ends_ms
         self._observe_at = observe_at
@@ -106,15 +103,11 @@ class Merging:
         return min(time_ms, self._ends_ms[-1]), replace(history, recommendations=tuple(recommendations))
 
     def _stays(self, replicas: int, start_ms: int, end_ms: int) -> bool:
-        """Return True if the real replicas are the same, no load has a gap, and there is no overload."""
+        """Return True if no load has a gap, and there is no overload."""
         for series, limit in self._with_capacity:
             if series.exceeds(replicas * limit, start_ms, end_ms):
                 return False
-        for series in self._unseen:
-            if math.isnan(series.at(start_ms)):
-                return False
-        real = math.nan if self._real is None else self._real.at(start_ms)
-        return math.isnan(real) or round(real) == replicas
+        return not any(math.isnan(series.at(start_ms)) for series in self._unseen)
 
     def _proposed(self, decision: Decision, replicas: int, time_ms: int) -> int | None:
         """Return the highest proposal at a time, with the replicas and pods of a decision; None if a metric fails."""

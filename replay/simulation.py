@@ -28,6 +28,7 @@ from replay.load import Load, RecordedDecision, ReplayError, Series, check_lengt
 from replay.merging import Merging
 from replay.recorded import Recording
 from replay.results import Moments, Replayed, Span, Step, Totals
+from replay.shadow import Shadow
 from replay.workload import Workload, integrate_overload, response
 
 _SELECTOR: Final = "replay=pods"
@@ -84,13 +85,13 @@ def simulate(
     *,
     merge: bool = False,
     ends_ms: Sequence[int] = (),
-    shadow: bool = False,
+    shadow: Shadow | None = None,
 ) -> Iterator[Step]:
     """Yield the reconciliations of an HPA, from the start of the load to its end.
 
     With `merge`, a reconciliation and those after it that change nothing are one step, with the first one's values and
     decision. One that begins before a time of `ends_ms`, ascending, ends at the first reconciliation from then on.
-    With `shadow`, each reconciliation finds the real replicas, which must be recorded, and its decision scales nothing.
+    With `shadow`, the replicas are the real ones, which must be recorded.
 
     Raises:
         ReplayError: a metric is not in the load, there is no reconciliation in it, or there are too many pods.
@@ -115,8 +116,7 @@ def simulate(
     )
     recording = Recording(load.decisions, sources, workload.template)
     hpa, history = replace(hpa, status=_initial_status(hpa, config, replicas, start_ms)), load.history
-    is_eager = hpa.overrides.eager is True and not shadow
-    real = load.replicas if shadow else None
+    is_eager = hpa.overrides.eager is True and shadow is None
     # The decisions of an HPA in eager mode have its early scale-ups.
     has_early = any(each.record.eager for each in load.decisions)
     resume_ms = start_ms
@@ -142,9 +142,8 @@ def simulate(
             config,
             series=series,
             seen=seen,
-            real=real,
             with_capacity=with_capacity,
-            ends_ms=[*ends_ms, load.end_ms],
+            ends_ms=sorted([*ends_ms, *(shadow.seen_ms if shadow is not None else ()), load.end_ms]),
             observe_at=observe_at,
         )
 
@@ -153,8 +152,8 @@ def simulate(
             continue
         end_ms = next_ms
         workload.advance(now_ms)
-        if real is not None and (found := real.at(now_ms)) == found and round(found) != replicas:
-            previous, replicas, behavior = replicas, round(found), hpa.spec.behavior
+        if shadow is not None and (found := shadow.found(now_ms)) is not None and found != replicas:
+            previous, replicas, behavior = replicas, found, hpa.spec.behavior
             history = store_scale_event(
                 history, behavior=behavior, previous_replicas=previous, new_replicas=replicas, now_ms=now_ms
             )
@@ -167,16 +166,19 @@ def simulate(
             failed = (
                 recorded is not None and recorded.record.desired_replicas == decision.scale_to and recorded.scale_error
             )
-            concluded = conclude(decision, act=not shadow, scale_error=failed or None)
-            history = concluded.next_history
-            if concluded.new_status is not None:
-                hpa = replace(hpa, status=concluded.new_status)
-            before = replicas
-            if decision.scale_to is not None and not failed and not shadow:
-                replicas = decision.scale_to
+            before, scale_to = replicas, decision.scale_to
+            # What reality does not decide it has not seen, so the recommendation is not stored either.
+            is_real = shadow is None or scale_to is None or shadow.applies(now_ms, replicas, scale_to)
+            concluded = conclude(decision, act=is_real, scale_error=failed or None)
+            if is_real:
+                history = concluded.next_history
+                if concluded.new_status is not None:
+                    hpa = replace(hpa, status=concluded.new_status)
+            if scale_to is not None and is_real and not failed:
+                replicas = scale_to
                 _check_pods(replicas, settings)
                 workload.scale(replicas, now_ms)
-            if merging is not None:
+            if merging is not None and is_real and not (shadow is not None and shadow.waits):
                 end_ms, history = merging.skip(concluded, workload, now_ms, next_ms)
                 resume_ms = end_ms
             early: Decision | None = None

@@ -18,7 +18,7 @@ from replay.controller_flags import fit
 from replay.load import Load, Series
 from replay.reality import startup_of
 from replay.simulation import Settings, replay_hpa, replay_reality
-from tests.replay.builders import START_MS, cpu_metric, make_hpa, pods_metric
+from tests.replay.builders import START_MS, cpu_metric, external_metric, make_hpa, pods_metric
 from tests.replay.live import REQUESTS, REQUESTS_PER_CORE, Live
 
 SAMPLE_MS = 15_000
@@ -39,23 +39,24 @@ def traffic(minutes: int, seed: int) -> list[float]:
     return values
 
 
-def reality(live: Live, minutes: int, *, period: float, seed: int = 1) -> Load:
+def reality(live: Live, minutes: int, *, period: float, seed: int = 1, noise: float = 0.0) -> Load:
     """Run a controller on the traffic, and return the load as a scraper sees it every 15 seconds."""
-    totals, end_ms = traffic(minutes, seed), START_MS + minutes * 60_000
+    rng, end_ms = random.Random(seed), START_MS + minutes * 60_000
+    totals = [value * rng.gauss(1, noise) for value in traffic(minutes, seed) for _ in range(60_000 // SAMPLE_MS)]
     replicas: list[tuple[int, int]] = []
     ready: list[tuple[int, int]] = []
     while live.now_ms < end_ms:
         for at_ms in sorted({live.now_ms, *(pod.ready_ms for pod in live.pods if pod.ready_ms < live.now_ms)}):
             there = [pod for pod in live.pods if pod.deleted_ms is None]
             ready.append((at_ms, sum(pod.ready_ms <= at_ms for pod in there)))
-        live.reconcile(totals[(live.now_ms - START_MS) // 60_000])
+        live.reconcile(totals[(live.now_ms - START_MS) // SAMPLE_MS])
         replicas.append((live.now_ms, live.replicas))
         live.now_ms += round(1000 * period) + live.random.randrange(1, 60)
     times = range(START_MS, end_ms, SAMPLE_MS)
     return Load(
         start_ms=START_MS,
         end_ms=end_ms,
-        series={"rps": sampled([(START_MS + 60_000 * index, value) for index, value in enumerate(totals)], times)},
+        series={"rps": sampled([(START_MS + SAMPLE_MS * index, value) for index, value in enumerate(totals)], times)},
         requests=REQUESTS,
         replicas=sampled(replicas, times),
         ready_replicas=sampled(sorted(ready), times),
@@ -222,3 +223,17 @@ def test_a_rise_in_a_gap_of_the_recording_says_nothing_about_the_start_of_pods()
     times = load.replicas.times_ms[: len(values)]
     series = Series(times_ms=times, values=values, hold_ms=SAMPLE_MS)
     assert startup_of(replace(load, end_ms=times[-1], replicas=series, ready_replicas=series)) is None
+
+
+@pytest.mark.parametrize(
+    ("period", "window_ms", "tolerance"), [(15, 120_000, 0.05), (30, 60_000, 0.05), (60, 300_000, 0.1)]
+)
+def test_settings_are_found_where_replicas_follow_noise(period: int, window_ms: int, tolerance: float) -> None:
+    """The controller sees one of one, two and four samples, and which one is not known."""
+    config = Config(tolerance=tolerance, downscale_stabilization_ms=window_ms)
+    hpa = make_hpa(external_metric("rps", averageValue="100"), max_replicas=60)
+    live = Live(hpa, seed=3, config=config, replicas=9, startup_seconds=20)
+    load = reality(live, 300, period=period, noise=0.04)
+    settings, note = fit(hpa, load, Settings(pod_startup_ms=20_000), ())
+    assert note.startswith("The real replicas are explained by ")
+    assert settings.config == config

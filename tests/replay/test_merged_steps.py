@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA
 from replay.load import Load, Series
 from replay.results import Moments, Step, Totals
+from replay.shadow import Shadow, seen_scales
 from replay.simulation import Settings, simulate
 from tests.replay.builders import cpu_metric, external_metric, hpa_document, load_of, make_hpa, pods_metric, series_of
 
@@ -76,9 +78,11 @@ def test_merged_replay_is_the_same(name: str, behavior: str, least: int, most: i
     assert len(merged) < 0.85 * len(every)
 
 
-def simulated_both(hpa: HPA, load: Load, settings: Settings, *, shadow: bool = False) -> list[list[Step]]:
+def simulated_both(
+    hpa: HPA, load: Load, settings: Settings, *, new_shadow: Callable[[], Shadow | None] = lambda: None
+) -> list[list[Step]]:
     """Return all reconciliations and the merged ones, which have the same decisions and figures."""
-    every, merged = (list(simulate(hpa, load, settings, merge=each, shadow=shadow)) for each in (False, True))
+    every, merged = (list(simulate(hpa, load, settings, merge=each, shadow=new_shadow())) for each in (False, True))
     found, expected = totals_of(merged, hpa), totals_of(every, hpa)
     assert msgspec.structs.asdict(found.summary()) == pytest.approx(msgspec.structs.asdict(expected.summary()))
     assert (found.scales, found.overloads, found.gaps) == (expected.scales, expected.overloads, expected.gaps)
@@ -113,29 +117,52 @@ def compared(step: Step) -> tuple[object, ...]:
     return step.replicas, step.ready, step.desired_replicas, decision.scale_to, *reasons
 
 
+def shadow_of(load: Load) -> Shadow:
+    assert load.replicas is not None
+    return Shadow(seen_scales(load.replicas, load.start_ms, load.end_ms), late_ms=15_000)
+
+
+def with_replicas(load: Load, done: list[Step]) -> Load:
+    """The load with the replicas that scrapes see after each reconciliation."""
+    times, replicas = array("q", [each.time_ms for each in done]), array("d", [each.desired_replicas for each in done])
+    return replace(load, replicas=Series(times_ms=times, values=replicas, hold_ms=15_000))
+
+
 @pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize("behavior", ["none", "windows"])
-def test_shadow_of_the_same_spec_decides_what_was_done(behavior: str, merge: bool) -> None:
-    """It finds a change at the reconciliation after it, which is too late for policies, and for CPU of young pods."""
-    hpa = make_hpa(pods_metric(average="500m"), behavior=BEHAVIORS[behavior], max_replicas=40)
-    load = random_load("rps", 3)
+@pytest.mark.parametrize("metric", [pods_metric(average="500m"), cpu_metric(80)], ids=["pods", "cpu"])
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_shadow_with_the_settings_of_reality_makes_no_mistake(
+    behavior: str, metric: dict[str, Any], merge: bool
+) -> None:
+    hpa = make_hpa(metric, behavior=BEHAVIORS[behavior], max_replicas=40)
+    load = random_load("rps" if "pods" in metric else "cpu", 3)
     done = list(simulate(hpa, load, Settings()))
-    times, replicas = array("q", [each.time_ms for each in done]), array("d", [each.replicas for each in done])
-    recorded = replace(load, replicas=Series(times_ms=times, values=replicas, hold_ms=15_000))
-    shadow = list(simulate(hpa, recorded, Settings(), merge=merge, shadow=True))
-    assert scales_of(shadow) == scales_of(done) != []
-    other = Settings(config=Config(tolerance=0.25, downscale_stabilization_ms=0))
-    assert scales_of(list(simulate(hpa, recorded, other, merge=merge, shadow=True))) != scales_of(done)
+    load = with_replicas(load, done)
+    shadow = shadow_of(load)
+    followed = list(simulate(hpa, load, Settings(), merge=merge, shadow=shadow))
+    assert (shadow.mistakes, shadow.scales) == (0, len(scales_of(done)))
+    assert scales_of(followed) == scales_of(done) != []
+    other = shadow_of(load)
+    for _ in simulate(hpa, load, Settings(config=Config(tolerance=0.25)), merge=merge, shadow=other):
+        pass
+    assert other.mistakes > 0
 
 
-def test_merged_shadow_finds_all_replicas() -> None:
+def test_merged_shadow_makes_the_same_mistakes() -> None:
     load = random_load("rps", 3, samples=4)
-    done = list(simulate(make_hpa(pods_metric(average="450m"), max_replicas=40), load, Settings()))
-    times, replicas = array("q", [each.time_ms for each in done]), array("d", [each.replicas for each in done])
-    recorded = replace(load, replicas=Series(times_ms=times, values=replicas, hold_ms=15_000))
+    load = with_replicas(
+        load, list(simulate(make_hpa(pods_metric(average="450m"), max_replicas=40), load, Settings()))
+    )
     hpa = make_hpa(pods_metric(average="500m"), behavior=BEHAVIORS["windows"], max_replicas=40)
-    every, merged = simulated_both(hpa, recorded, Settings(), shadow=True)
+    shadows: list[Shadow] = []
+
+    def new_shadow() -> Shadow:
+        shadows.append(shadow_of(load))
+        return shadows[-1]
+
+    every, merged = simulated_both(hpa, load, Settings(), new_shadow=new_shadow)
     assert len(merged) < len(every)
+    assert shadows[0].mistakes == shadows[1].mistakes > 0
 
 
 def test_one_of_two_metrics_fails() -> None:
