@@ -159,9 +159,7 @@ def _matters(name: str, hpa: HPA) -> bool:
     return True
 
 
-def _by_shadow(
-    hpa: HPA, load: Load, settings: Settings, names: Sequence[str]
-) -> list[dict[str, Any]]:
+def _by_shadow(hpa: HPA, load: Load, settings: Settings, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the values of settings with which a shadow makes the fewest mistakes, and those that may be right, too.
 
     The values of some settings are changed for others as long as that makes fewer mistakes. If many are left, that is

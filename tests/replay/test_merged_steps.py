@@ -150,9 +150,7 @@ def test_shadow_with_the_settings_of_reality_makes_no_mistake(
 
 def test_merged_shadow_makes_the_same_mistakes() -> None:
     load = random_load("rps", 3, samples=4)
-    load = with_replicas(
-        load, list(simulate(make_hpa(pods_metric(average="450m"), max_replicas=40), load, Settings()))
-    )
+    load = with_replicas(load, list(simulate(make_hpa(pods_metric(average="450m"), max_replicas=40), load, Settings())))
     hpa = make_hpa(pods_metric(average="500m"), behavior=BEHAVIORS["windows"], max_replicas=40)
     shadows: list[Shadow] = []
 
