@@ -72,7 +72,7 @@ class Moment(msgspec.Struct, kw_only=True):
     missing_pod_seconds: float = 0.0
     """The load above capacity, divided by the capacity of a pod, integrated; of the metric for which it is the most."""
     peak: float = -1.0
-    """`missing_pod_seconds` of the step with the most."""
+    """`missing_pod_seconds` of the step with the most for its length, in a millisecond."""
     decision: Decision
     """Of that step."""
 
@@ -98,8 +98,9 @@ class Moments:
         moment.end_ms = step.overloads[-1][1]
         moment.overload_ms += sum(end - start for start, end in step.overloads)
         moment.missing_pod_seconds += missing
-        if missing > moment.peak:
-            moment.peak, moment.decision = missing, step.decision
+        peak = missing / (step.end_ms - step.time_ms)
+        if peak > moment.peak:
+            moment.peak, moment.decision = peak, step.decision
 
     @property
     def worst(self) -> list[Moment]:

@@ -109,6 +109,14 @@ def test_worst_moments_are_those_with_the_most_overload_not_the_longest_or_last(
     ]
 
 
+def test_decision_of_a_moment_is_the_one_when_most_pods_were_missing_however_long_steps_are() -> None:
+    """Pods start at first; at maxReplicas, one is missing for longer."""
+    load, settings = load_of(rps=[20.0, 100.0], step_ms=600_000), Settings(capacity={"rps": 10.0})
+    hpa = make_hpa(pods_metric(average="10"), min_replicas=2, max_replicas=9)
+    [moment] = replay_hpa(hpa, load, settings).worst
+    assert moment.decision.now_ms == load.start_ms + 600_000
+
+
 def test_verdict_is_on_the_first_hpa_also_where_reality_is_recorded() -> None:
     assert " pod-hours than shop/web-70 in 1h" in verdicts(compare("70", "90", reality=True))[0]
 
