@@ -102,9 +102,13 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
         given: the parameters of the flags that the user gave; they are not changed.
     """
     names = unknown(hpa, given)
-    load = dataclasses.replace(load, end_ms=min(load.end_ms, load.start_ms + _MAX_MS))
+    if load.replicas is None or not names:
+        return settings, ""
+    known = load.replicas.segments(load.start_ms, load.end_ms)
+    start_ms = next((start_ms for start_ms, _, value in known if not math.isnan(value)), load.end_ms)
+    load = dataclasses.replace(load, start_ms=start_ms, end_ms=min(load.end_ms, start_ms + _MAX_MS))
     reality = replay_reality(load, settings)
-    if reality is None or not names:
+    if reality is None:
         return settings, ""
     if len(reality.scales) > _ENOUGH_SCALES:
         load = dataclasses.replace(load, end_ms=reality.scales[_ENOUGH_SCALES].time_ms)
@@ -123,14 +127,13 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     )
     nearest = _with(settings, found)
     replayed = replay_hpa(hpa, load, nearest, sentences=False)
-    hours = _pod_hours(replayed, load)
+    hours, events = _compared(replayed, load)
     shown = ", ".join(f"{_words(name)} {_text(name, value)}" for name, value in found.items())
     compared = (
-        f"{hours:+.1%} pod-hours, {replayed.summary.scale_events} instead of {reality.summary.scale_events} scale "
-        f"events in the first {length}"
+        f"{hours:+.1%} pod-hours, {events} instead of {reality.summary.scale_events} scale events in the first {length}"
     )
     allowed = max(_SCALES * reality.summary.scale_events, math.sqrt(reality.summary.scale_events))
-    if abs(hours) > _MOST_HOURS or abs(replayed.summary.scale_events - reality.summary.scale_events) > allowed:
+    if abs(hours) > _MOST_HOURS or abs(events - reality.summary.scale_events) > allowed:
         return settings, (
             f"No usual settings of a controller explain the real replicas; the nearest are {shown} ({compared}): give "
             "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
@@ -269,30 +272,34 @@ def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, most:
     real_events, real_pods = reality.summary.scale_events, reality.summary.pod_hours * _HOUR_MS
     distance = 0.0
     for phase in (0, sync_period_ms(hpa, settings) // 2):
-        events = 0
+        events, before = 0, None
         for step in simulate(
             hpa, load, dataclasses.replace(settings, offset_ms=settings.offset_ms + phase), merge=True
         ):
             for start_ms, end_ms, value in load.replicas.segments(step.time_ms, step.end_ms):
                 if not math.isnan(value):
                     distance += abs(step.desired_replicas - value) * (end_ms - start_ms) / real_pods / 2
+                    events += step.desired_replicas != (step.replicas if before is None else before)
+                    before = step.desired_replicas
             if distance > most:
                 return math.inf
-            events += step.desired_replicas != step.replicas
         distance += abs(events - real_events) / real_events / 10
     return distance
 
 
-def _pod_hours(replayed: Replayed, load: Load) -> float:
-    """Return the relative difference of the pod-hours, where the real replicas are recorded."""
+def _compared(replayed: Replayed, load: Load) -> tuple[float, int]:
+    """Return the relative difference of the pod-hours, and the scale events, where the real replicas are recorded."""
     assert load.replicas is not None
     own = real = 0.0
+    events, before = 0, replayed.initial_replicas
     for start_ms, end_ms, replicas in replayed.replicas:
         for from_ms, to_ms, value in load.replicas.segments(start_ms, end_ms):
             if not math.isnan(value):
                 own += replicas * (to_ms - from_ms)
                 real += value * (to_ms - from_ms)
-    return own / real - 1
+                events += replicas != before
+                before = replicas
+    return own / real - 1, events
 
 
 def _words(name: str) -> str:

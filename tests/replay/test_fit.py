@@ -108,12 +108,20 @@ def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -
     assert fit(HPA, load, given, {"tolerance", "step", "downscale_stabilization_ms"}) == (given, "")
 
 
-def test_gap_of_the_recorded_replicas_does_not_count() -> None:
+@pytest.mark.parametrize(
+    "is_gap",
+    [
+        lambda index: 60 <= index < 180,  # half an hour
+        lambda index: index < 240,  # it begins later
+        lambda index: 5 < index % 400 < 200,  # with most of the scale events
+    ],
+    ids=["one", "first", "two"],
+)
+def test_gap_of_the_recorded_replicas_does_not_count(is_gap: Callable[[int], bool]) -> None:
     load = recorded()
     assert load.replicas is not None
-    gap = array("d", [math.nan] * 120)  # half an hour
-    values = load.replicas.values[:60] + gap + load.replicas.values[180:]
-    load = replace(load, replicas=replace(load.replicas, values=values))
+    values = [math.nan if is_gap(index) else value for index, value in enumerate(load.replicas.values)]
+    load = replace(load, replicas=replace(load.replicas, values=array("d", values)))
     settings, note = fit(HPA, load, Settings(), {"tolerance", "step"})
     assert re.match(r"The real replicas are explained by downscale stabilization 5m \([-+]\d\.\d% pod-hours", note)
     assert settings == Settings()
