@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -199,9 +200,10 @@ def _by_shadow(hpa: HPA, load: Load, settings: Settings, names: Sequence[str]) -
 
 
 def _change_ms(series: Series) -> float:
-    """Return the mean time between two changes of a value."""
-    changes = sum(before != after for before, after in itertools.pairwise(series.values))
-    return (series.times_ms[-1] - series.times_ms[0]) / max(changes, 1)
+    """Return the median time between two changes of a value, which long times without a change do not prolong."""
+    pairs = itertools.pairwise(zip(series.times_ms, series.values, strict=True))
+    changes = [time_ms for (_, before), (time_ms, after) in pairs if before != after]
+    return statistics.median([after - before for before, after in itertools.pairwise(changes)] or [math.inf])
 
 
 def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int, int, int]], most: float) -> float:

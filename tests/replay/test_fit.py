@@ -39,10 +39,16 @@ def traffic(minutes: int, seed: int) -> list[float]:
     return values
 
 
-def reality(live: Live, minutes: int, *, period: float, seed: int = 1, noise: float = 0.0) -> Load:
-    """Run a controller on the traffic, and return the load as a scraper sees it every 15 seconds."""
+def reality(
+    live: Live, minutes: int, *, period: float, seed: int = 1, noise: float = 0.0, busy: float = math.inf
+) -> Load:
+    """Run a controller on the traffic, and return the load as a scraper sees it every 15 seconds.
+
+    Of each two hours, only the first `busy` minutes have traffic.
+    """
     rng, end_ms = random.Random(seed), START_MS + minutes * 60_000
-    totals = [value * rng.gauss(1, noise) for value in traffic(minutes, seed) for _ in range(60_000 // SAMPLE_MS)]
+    per_minute = [value * (minute % 120 < busy) for minute, value in enumerate(traffic(minutes, seed))]
+    totals = [value * rng.gauss(1, noise) for value in per_minute for _ in range(60_000 // SAMPLE_MS)]
     replicas: list[tuple[int, int]] = []
     ready: list[tuple[int, int]] = []
     while live.now_ms < end_ms:
@@ -234,14 +240,22 @@ def test_a_rise_in_a_gap_of_the_recording_says_nothing_about_the_start_of_pods()
 
 
 @pytest.mark.parametrize(
-    ("period", "window_ms", "tolerance"), [(15, 120_000, 0.05), (30, 60_000, 0.05), (60, 300_000, 0.1)]
+    ("period", "window_ms", "tolerance", "minutes", "busy"),
+    [
+        (15, 120_000, 0.05, 300, math.inf),
+        (30, 60_000, 0.05, 300, math.inf),
+        (60, 300_000, 0.1, 300, math.inf),
+        (20, 120_000, 0.05, 600, 40),
+    ],
 )
-def test_settings_are_found_where_replicas_follow_noise(period: int, window_ms: int, tolerance: float) -> None:
+def test_settings_are_found_where_replicas_follow_noise(
+    period: int, window_ms: int, tolerance: float, minutes: int, busy: float
+) -> None:
     """The controller sees one of one, two and four samples, and which one is not known."""
     config = Config(tolerance=tolerance, downscale_stabilization_ms=window_ms)
     hpa = make_hpa(external_metric("rps", averageValue="100"), max_replicas=60)
     live = Live(hpa, seed=3, config=config, replicas=9, startup_seconds=20)
-    load = reality(live, 300, period=period, noise=0.04)
+    load = reality(live, minutes, period=period, noise=0.04, busy=busy)
     settings, note = fit(hpa, load, Settings(pod_startup_ms=20_000), ())
     assert note.startswith("The real replicas are explained by ")
     assert settings.config == config
