@@ -41,6 +41,7 @@ _WORKLOADS: Final = ("Deployment", "StatefulSet")
 _V1_ANNOTATIONS: Final = ("autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior")
 _V1_CPU: Final = "targetCPUUtilizationPercentage"
 _MAX_BYTES: Final = 4 * 2**20
+_MAX_DEPTH: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,15 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ReplayError(f"{path}: this is no HPA: it has more than {_MAX_BYTES >> 20} MiB")
-        documents = list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
+        text = path.read_text("utf-8")
+        depth = 0
+        for event in yaml.parse(text, yaml.CSafeLoader):  # loading deep texts ends the stack
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                line = event.start_mark.line + 1 if event.start_mark else "?"
+                why = f"line {line} is nested more than {_MAX_DEPTH} deep; remove it"
+                raise ReplayError(f"{path}: this is no HPA: {why}")
+        documents = list(yaml.load_all(text, yaml.CSafeLoader))
     except OSError as error:
         raise ReplayError(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -241,13 +241,21 @@ def test_scale_to_zero_needs_the_feature(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"a: [1", b"\xff\xfe\x00", b"a: b: c", b"!!python/object:os.system {}", b"\x00", b"[" * 5000, b"a: 2024-99-99"],
+    [b"a: [1", b"\xff\xfe\x00", b"a: b: c", b"!!python/object:os.system {}", b"\x00", b"a: 2024-99-99"],
 )
 def test_files_that_are_not_yaml_are_errors(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "hpa.yaml"
     path.write_bytes(content)
 
     assert problem_of(path).startswith("this is not YAML: ")
+
+
+@pytest.mark.parametrize("content", ["kind: Service\nspec: " + "[" * 100_000, "kind:\n" + "- " * 100_000])
+def test_deep_yaml_is_an_error_before_it_ends_the_stack(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "hpa.yaml"
+    path.write_text(content)
+
+    assert problem_of(path) == "this is no HPA: line 2 is nested more than 100 deep; remove it"
 
 
 def test_files_that_cannot_be_read_are_errors(tmp_path: Path) -> None:
