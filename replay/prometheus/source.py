@@ -31,7 +31,7 @@ from adapter.prometheus import (
 )
 from adapter.promql import PromqlError, matchers, parse, selectors, walk
 from adapter.rules import RulesFile
-from autoscaler.core.model import HPA, MetricSource, ResourceMetric
+from autoscaler.core.model import HPA, MetricSource, PodsMetric, ResourceMetric
 from autoscaler.core.status import rfc3339
 from kube.api.client import KubeClient, KubeError
 from kube.api.mapping import ResourceInfo, ResourceLookup, RestMapper
@@ -334,7 +334,8 @@ class PrometheusReader:
             values = {key: series(query, histories.get(key, range(0))) for key, query in queries.items()}
             replicas = [found if _has_values(found) else None for found in map(series, reality)]
         for key, query in queries.items():
-            _check_values(query, values[key], settings, self._client(query.destination).is_counter)
+            pods = target.pods if isinstance(target.metrics[key], PodsMetric | ResourceMetric) else ""
+            _check_values(query, values[key], settings, self._client(query.destination).is_counter, pods=pods)
         return Load(
             start_ms=times.start - settings.offset_ms,
             end_ms=settings.end_ms,
@@ -386,13 +387,14 @@ def _cache_key(destination: Destination, default: PrometheusOptions) -> tuple[ob
 
 
 def _check_values(
-    query: RangeQuery, series: Series, settings: PrometheusSettings, is_counter: Callable[[str], bool]
+    query: RangeQuery, series: Series, settings: PrometheusSettings, is_counter: Callable[[str], bool], *, pods: str
 ) -> None:
-    """Raise ReplayError if there is no value at all, or they are those of a counter."""
+    """Raise ReplayError if there is no value at all, or they are those of a counter. Only `pods` count, if not ""."""
     if not _has_values(series):
+        of_pods, give = (f" of pods that match {shown(pods)}", "--pods, ") if pods else ("", "")
         raise ReplayError(
-            f"{query.name} has no value {settings.between}; give another --from and --to, or check the query:"
-            f" {shown(query.rule_query)}"
+            f"{query.name} has no value{of_pods} {settings.between}; give {give}another --from and --to, or check the"
+            f" query: {shown(query.rule_query)}"
         )
     check_not_counter(_counter_name(query), series, is_counter=is_counter)
 

@@ -353,7 +353,13 @@ ERRORS: Sequence[tuple[str, HPA, dict[str, Any], str]] = [
         "no values",
         make_hpa(metric("resource: {name: memory, target: {type: AverageValue, averageValue: 1}}")),
         {"pods": "worker-.*"},
-        "memory has no value between 2026-01-05T00:00:00Z and 2026-01-05T02:00:00Z; give another --from and --to",
+        "memory has no value of pods that match worker-.* between .*; give --pods, another --from and --to, or check",
+    ),
+    (
+        "no values of a metric that is not of pods",
+        make_hpa(metric(ALL_QUEUES.replace("all_queues", "all_queues, selector: {matchLabels: {queue: x}}"))),
+        {},
+        "external/all_queues has no value between .*; give another --from and --to, or check the query: ",
     ),
     (
         "counter",
