@@ -135,7 +135,7 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     )
     allowed = max(_SCALES * reality.summary.scale_events, math.sqrt(reality.summary.scale_events))
     if abs(hours) > _MOST_HOURS or abs(events - reality.summary.scale_events) > allowed:
-        return settings, (
+        return dataclasses.replace(settings, explains_reality=False), (
             f"No usual settings of a controller explain the real replicas; the nearest are {shown} ({compared}): give "
             "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
         )

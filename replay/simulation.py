@@ -54,6 +54,8 @@ class Settings:
     """Of a pod for an hour, in any currency."""
     max_pods: int | None = None
     """A replay with more pods is an error, because each takes memory; None: no limit."""
+    explains_reality: bool = True
+    """False: no usual settings of a controller explain the real replicas."""
 
 
 def capacity_of(hpas: Sequence[HPA], given: Mapping[str, float]) -> dict[str, float]:

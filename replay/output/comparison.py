@@ -17,6 +17,7 @@ from replay.results import Moment, Replayed, Summary, sentence
 from replay.simulation import Settings, replay_hpa, replay_reality, sync_period_ms
 
 _UNKNOWN_OVERLOAD: Final = "overload is unknown without --capacity"
+_UNEXPLAINED: Final = "; the spec may not be the cause, since no usual settings of a controller explain reality"
 _SHOWN_GAPS: Final = 3
 _MAX_PERCENT: Final = 1000
 _NOTABLE: Final = 0.001
@@ -112,7 +113,7 @@ def verdicts(comparison: Comparison) -> list[str]:
         return [_verdict(each, first) for each in others]
     summary = first.summary
     if comparison.reality is not None and _is_comparable(summary, comparison.reality.summary):
-        return [_verdict(first, comparison.reality)]
+        return [_verdict(first, comparison.reality, "" if comparison.settings.explains_reality else _UNEXPLAINED)]
     overload = _UNKNOWN_OVERLOAD
     if summary.overload_seconds is not None:
         length = duration(summary.overload_seconds)
@@ -120,7 +121,7 @@ def verdicts(comparison: Comparison) -> list[str]:
     return [f"{first.name} needs {summary.pod_hours:,.1f} pod-hours in {duration(summary.seconds)}; {overload}."]
 
 
-def _verdict(replayed: Replayed, base: Replayed) -> str:
+def _verdict(replayed: Replayed, base: Replayed, doubt: str = "") -> str:
     own, other = replayed.summary, base.summary
     percent = 100 * (own.pod_hours / other.pod_hours - 1) if other.pod_hours else 0.0
     shown = f"{abs(percent):.0f}" if abs(percent) >= 9.5 else f"{abs(percent):.1f}"
@@ -139,7 +140,8 @@ def _verdict(replayed: Replayed, base: Replayed) -> str:
         overload = f"overload stays at {duration(after)}" if after else "no overload"
     else:
         overload = f"overload {'rises' if after > before else 'falls'} from {duration(before)} to {duration(after)}"
-    return f"{replayed.name} needs {hours} {base.name} in {duration(own.seconds)}{saved}; {overload}{_worst(replayed)}."
+    overload += _worst(replayed) + doubt
+    return f"{replayed.name} needs {hours} {base.name} in {duration(own.seconds)}{saved}; {overload}."
 
 
 def _worst(replayed: Replayed) -> str:

@@ -121,6 +121,14 @@ def test_verdict_is_on_the_first_hpa_also_where_reality_is_recorded() -> None:
     assert " pod-hours than shop/web-70 in 1h" in verdicts(compare("70", "90", reality=True))[0]
 
 
+def test_verdict_doubts_that_the_spec_is_the_cause_where_no_settings_explain_reality() -> None:
+    explained, spec_only = compare("70", reality=True), compare("70")
+    settings = replace(explained.settings, explains_reality=False)
+    doubt = "; the spec may not be the cause, since no usual settings of a controller explain reality."
+    assert verdicts(replace(explained, settings=settings)) == [verdicts(explained)[0].removesuffix(".") + doubt]
+    assert verdicts(replace(spec_only, settings=settings)) == verdicts(spec_only)
+
+
 def test_reality_is_the_first_column_and_has_no_figures_of_a_spec() -> None:
     comparison = compare("70", reality=True)
     assert [each.name for each in comparison.columns] == ["reality", "shop/web-70"]
