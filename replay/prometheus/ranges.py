@@ -4,7 +4,8 @@ A chunk that the server refuses for its size is halved. Chunks begin at multiple
 that a later replay of nearly the same range finds them in the cache. Of each response one value per time is stored.
 
 The cache is an SQLite database, so that a replay that was interrupted, or is repeated, continues from there, and
-several processes may share it. Its entries are compressed, with zlib's checksum. A damaged one counts as missing.
+several processes may share it. It is not synchronized with the disk, so its index may be wrong after a power loss.
+Hence an entry begins with its key, and is compressed, with zlib's checksum. A damaged one counts as missing.
 """
 
 from __future__ import annotations
@@ -101,15 +102,16 @@ class ChunkCache:
 
     def get(self, key: Iterable[object], count: int) -> array[float] | None:
         """Return the `count` values of a chunk, which is then the most recently used; None: not cached, or damaged."""
-        values = array("d")
-        for (content,) in self._execute(_USE, _FIND, parameters=(_hashed(key),)):
+        values, hashed = array("d"), _hashed(key)
+        for (content,) in self._execute(_USE, _FIND, parameters=(hashed,)):
             with contextlib.suppress(zlib.error, TypeError, ValueError):
-                values.frombytes(zlib.decompress(content))
+                values.frombytes(zlib.decompress(content).removeprefix(hashed))
         return values if len(values) == count else None
 
     def put(self, key: Iterable[object], values: array[float]) -> None:
         """Store a chunk."""
-        self._execute(_STORE, parameters=(_hashed(key), zlib.compress(values.tobytes(), 1)))
+        hashed = _hashed(key)
+        self._execute(_STORE, parameters=(hashed, zlib.compress(hashed + values.tobytes(), 1)))
 
     def prune(self) -> None:
         """Remove the least recently used chunks beyond the limit."""
@@ -123,7 +125,7 @@ class ChunkCache:
             elif not self._path.exists():
                 return []
             with contextlib.closing(sqlite3.connect(self._path)) as database, database:
-                database.execute("PRAGMA synchronous = OFF")  # damage is noticed, and can be fetched again
+                database.execute("PRAGMA synchronous = OFF")  # damage is noticed, and fetched again
                 database.execute(_TABLE)
                 return [database.execute(each, parameters).fetchall() for each in statements][-1]
         except (OSError, sqlite3.OperationalError) as error:
@@ -137,7 +139,8 @@ class ChunkCache:
 
 
 def _hashed(key: Iterable[object]) -> bytes:
-    return hashlib.sha256("\0".join(map(str, (sys.byteorder, *key))).encode()).digest()
+    # Its 28 bytes are not whole values, so another key than that of the chunk is an error.
+    return hashlib.sha224("\0".join(map(str, (sys.byteorder, *key))).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

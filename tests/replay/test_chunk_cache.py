@@ -115,6 +115,16 @@ def test_damaged_chunk_is_requested_again(tmp_path: Path) -> None:
     assert len(server.requested) == 1
 
 
+def test_chunk_that_a_wrong_index_finds_under_another_key_is_not_used(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path)
+    cache.put(["other"], array("d", [1.0] * 5))
+    cache.put(["own"], array("d", [2.0]))
+    with sqlite3.connect(tmp_path / "chunks.sqlite") as database:
+        database.execute("UPDATE chunks SET content = (SELECT content FROM chunks WHERE rowid = 1)")
+    database.close()
+    assert {cache.get(["own"], count) is None for count in range(1, 10)} == {True}
+
+
 def test_recent_chunk_is_not_cached(tmp_path: Path) -> None:
     times = times_of(NOW - 1_000 * STEP, 1_000)
     read(Server(), tmp_path, times)
@@ -156,7 +166,7 @@ def test_threads_and_processes_use_it_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_least_recently_used_chunks_are_removed(tmp_path: Path) -> None:
-    cache = ChunkCache(tmp_path, limit=50)
+    cache = ChunkCache(tmp_path, limit=120)
     for number in range(4):
         cache.put([number], array("d", [number]) * 100)
     used = cache.get([0], 100)  # which makes it the most recently used
