@@ -8,13 +8,13 @@ import csv
 import functools
 import json
 import logging
+import math
 import re
 import sqlite3
 import subprocess
 import sys
 from array import array
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -327,19 +327,26 @@ def test_load_of_prometheus(prometheus: PrometheusServer, hpa: Path, tmp_path: P
     assert result.stderr.startswith(f"Error: {tmp_path}/rules.yaml: rules[0]")
 
 
-def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
-    hpa: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raised = [START + 301, START + 309]
+def read_of(value: Callable[[float], float], replicas: Callable[[float], float]) -> Callable[..., Load]:
+    """Return a function in place of `read_prometheus`, by the metric and the real replicas at each second."""
 
     def read(_: object, settings: PrometheusSettings) -> Load:
         times = array("q", settings.times)
-        replicas = array("d", [2.0 + sum(each <= time / 1000 for each in raised) for time in times])
-        real = Series(times_ms=times, values=replicas, hold_ms=settings.step_ms)
-        metric = replace(real, values=array("d", [100.0]) * len(times))
+        real, metric = (
+            Series(times_ms=times, values=array("d", [each(time / 1000) for time in times]), hold_ms=settings.step_ms)
+            for each in (replicas, value)
+        )
         series, start_ms = {"packets_per_second": metric}, settings.times.start
         return Load(start_ms=start_ms, end_ms=settings.end_ms, series=series, replicas=real, ready_replicas=real)
 
+    return read
+
+
+def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
+    hpa: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = [START + 301, START + 309]
+    read = read_of(lambda _: 100.0, lambda time: 2.0 + sum(each <= time for each in raised))
     monkeypatch.setattr("replay.prometheus.source.read_prometheus", read)
     source = ["--prometheus-url=http://127.0.0.1:9", f"--from={START + 10}", f"--to={START + 600}"]
     result = replay("--hpa", hpa, *source, "-o", "json", "--summary-only")
@@ -348,6 +355,21 @@ def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
     assert any("a reconciliation every 15s" in note for note in document["notes"])
     assert document["reality"]["summary"]["scaleEvents"] == 2
     assert document["reality"]["summary"]["seconds"] == document["replays"][0]["summary"]["seconds"] == 600
+
+
+def test_beginning_of_the_load_is_noted_also_if_it_is_read_again_with_another_sync_period(
+    hpa: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def value(time: float) -> float:  # rises every 130 s
+        return 50.0 * (2 + min((time - START) // 130, 8)) if time >= START else math.nan
+
+    read = read_of(value, lambda time: max(1.0, value(time // 60 * 60) / 50))
+    monkeypatch.setattr("replay.prometheus.source.read_prometheus", read)
+    source = ["--prometheus-url=http://127.0.0.1:9", f"--from={START - 600}", f"--to={START + 1800}"]
+    result = replay("--hpa", hpa, *source, "-o", "json", "--summary-only")
+    notes = json.loads(result.stdout)["notes"]
+    assert any("a reconciliation every 1m" in note for note in notes)
+    assert "No metric has a value before 2026-01-05 00:00:00, so the replay begins then." in notes
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------------
