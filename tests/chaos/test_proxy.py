@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -125,6 +126,23 @@ async def test_handshake_that_was_in_progress_when_the_proxy_stopped_gives_no_co
                 await writer.start_tls(client_tls())
                 writer.write(b"GET /document HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert await reader.read(1) == b""
+        writer.close()
+
+
+async def test_connection_whose_task_has_not_begun_is_closed() -> None:
+    closing: list[asyncio.Task[None]] = []
+
+    def create(loop: asyncio.AbstractEventLoop, coroutine: Any) -> asyncio.Task[Any]:
+        if coroutine.__qualname__ == "FaultProxy._serve":
+            closing.append(asyncio.Task(proxy.close_connections(), loop=loop))  # runs before that one
+        return asyncio.Task(coroutine, loop=loop)
+
+    async with proxied() as (proxy, _):
+        asyncio.get_running_loop().set_task_factory(create)
+        reader, writer = await asyncio.open_connection(LOOPBACK, URL(proxy.url).port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        await asyncio.gather(*closing)
         writer.close()
 
 
