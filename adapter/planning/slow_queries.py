@@ -7,6 +7,7 @@ HPA. So slow queries of one namespace would delay the HPAs of all others.
   `seconds` a second. Without a budget a request fails: at once if the query is known to be slow, else after a moment.
 - A query that timed out fails at once for a while: 15 s, then twice as long each time, up to five minutes. If its
   server responded to no other query meanwhile, the server hangs and not the query: it costs nothing and has no pause.
+  Nor has a query that was sent while the server hung, because its connection may not recover with the server.
 
 All namespaces together have the budget of eight. While it is used up, only namespaces that have used none of theirs may
 wait. Requests that fail get an error, never an old value. The times of a query are recorded for each namespace, so that
@@ -89,6 +90,7 @@ class SlowQueries(Collector):
         self._budgets: LRUCache[str, _Budget] = LRUCache(_MAX_NAMESPACES)
         self._slow: LRUCache[int, _SlowQuery] = LRUCache(_MAX_QUERIES)  # by the hash of namespace and query
         self._refused = 0
+        self._hung_at = -math.inf  # the last query of a server that hung timed out
 
     async def wait(
         self,
@@ -122,6 +124,7 @@ class SlowQueries(Collector):
         known, started = hash((namespace, key)), loop.time()
         budget = self._budgets.setdefault(namespace, _Budget(self._seconds))
         slow, paid, since = self._slow.get(known), 0.0, started
+        was_hanging = self._hung_at > responded_at()
         timeout, timed_out = asyncio.timeout(None), False
         timer: asyncio.TimerHandle
         if slow is not None:
@@ -163,7 +166,9 @@ class SlowQueries(Collector):
             raise
         finally:
             timer.cancel()
-            hangs = timed_out and responded_at() < since
+            hangs = timed_out and (was_hanging or responded_at() < since)
+            if hangs:
+                self._hung_at = loop.time()
             timed_out = timed_out and not hangs
             waited = 0.0 if hangs else loop.time() - since - _FREE_SECONDS
             self._pay(budget, max(waited, 0.0) - paid)

@@ -202,6 +202,20 @@ async def test_server_that_hangs_altogether_costs_nothing_and_pauses_no_query() 
         assert await asyncio.gather(*(outcome(cache, f"slow {n}") for n in range(2))) == ["value after 0.1 s"] * 2
 
 
+async def test_query_that_was_sent_while_the_server_hung_is_not_paused_once_it_responds_to_others() -> None:
+    prometheus = Prometheus({"slow": 60.0}, limit=10.0)
+    async with VectorCache(prometheus, ttl=5.0, slow_queries=SlowQueries(seconds=1.0)) as cache:
+        assert await outcome(cache, "slow x") == "timeout after 10 s"
+        await asyncio.sleep(2)
+        last = asyncio.create_task(outcome(cache, "slow x"))
+        await asyncio.sleep(1)
+        prometheus.seconds["slow"] = 0.1
+        assert await outcome(cache, "slow y") == "value after 0.1 s"
+        assert await last == "timeout after 10 s"
+        await asyncio.sleep(2)
+        assert await outcome(cache, "slow x") == "value after 0.1 s"
+
+
 async def test_pause_is_short_again_after_a_query_has_worked() -> None:
     prometheus = Prometheus({"slow": 60.0}, limit=10.0)
     async with limited(prometheus) as (cache, _):
