@@ -139,6 +139,7 @@ class Controller:
             for resource, custom, external in (syncs, self._clients.eager)
         )
         self._telemetry.watched("horizontalpodautoscalers", lambda: self._hpas.any_stale)
+        self._telemetry.unreadable_hpas.set_function(lambda: self._hpas.unknown)
         self._telemetry.watched("pods", lambda: self._pods.stale)
         self._telemetry.watched("replicasets", lambda: self._replica_sets.stale)
         self._histories, clocks = Histories(), Clocks()

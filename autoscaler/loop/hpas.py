@@ -92,6 +92,11 @@ class HPAs:
         return any(store.stale for store in self._by_group.values())
 
     @property
+    def unknown(self) -> int:
+        """The number of HPAs that cannot be read."""
+        return sum(store.unknown for store in self._by_group.values())
+
+    @property
     def problem(self) -> str | None:
         """Why the HPAs of the required APIs are not up to date; None: they are."""
         for api, store in self._required.items():

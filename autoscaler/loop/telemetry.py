@@ -139,6 +139,10 @@ class Telemetry:
             registry=registry,
         )
         self.hpas = gauge("num_horizontal_pod_autoscalers", "Number of HPAs that this controller reconciles.")
+        self.unreadable_hpas = gauge(
+            "unreadable_horizontal_pod_autoscalers",
+            "Number of HPAs that cannot be read, because they are too large or nested too deeply; the log names them.",
+        )
         self.waiting_for_shards = gauge(
             "waiting_for_shards",
             "1 while this process waits for a process with another number of shards to stop acting; else 0.",

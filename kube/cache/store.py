@@ -153,6 +153,11 @@ class Store(Generic[T]):
         return bool(names) if name is None else name in names
 
     @property
+    def unknown(self) -> int:
+        """The number of objects that cannot be read."""
+        return sum(map(len, self._unknown.values()))
+
+    @property
     def problem(self) -> str | None:
         """Why the store is not ready, for a readiness probe; None: it is."""
         if not self.synced:

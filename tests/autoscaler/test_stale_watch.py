@@ -205,3 +205,19 @@ async def test_pod_that_is_too_large_to_be_read_keeps_its_hpa_from_scaling_down_
         await cluster.admin.patch(pod, {"metadata": {"annotations": {"a": "2"}}})
         cluster.metrics.value = "5"
         await until(lambda: cluster.replicas("web") < 4)
+
+
+async def test_hpa_that_is_too_large_is_named_in_the_log_and_counted(tmp_path: Path) -> None:
+    async with environment(tmp_path) as (cluster, _, running):
+
+        async def counted(number: int) -> bool:
+            metric = "horizontal_pod_autoscaler_controller_unreadable_horizontal_pod_autoscalers"
+            return f"{metric} {number}.0\n" in await running.get("/metrics")
+
+        hpa = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+        await eventually(partial(counted, 0), every=0.05)
+        await cluster.admin.patch(hpa, {"metadata": {"annotations": {"a": "x" * 2**17}}})
+        await eventually(partial(counted, 1), every=0.05)
+        assert running.logged("default/web: its metadata has 131")
+        await cluster.admin.patch(hpa, {"metadata": {"annotations": {"a": None}}})
+        await eventually(partial(counted, 0), every=0.05)
