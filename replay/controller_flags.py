@@ -2,8 +2,7 @@
 
 kube-controller-manager does not serve its flags to users. So the spec that was in force is replayed over the first
 hours with usual values of each setting, as a `Shadow` of the real controller: with its settings, it decides nearly all
-that was decided. Of those that do so, the ones are used whose own replicas are nearest to the real ones, if they are
-near enough. A default is changed only for a clear gain, since several sync periods may explain the same replicas.
+that was decided, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import click
@@ -23,11 +21,10 @@ from autoscaler.core.config import Config
 from autoscaler.core.model import HPA, ResourceMetric
 from kube.process.flags import GoCommand
 from kube.process.runtime import run
-from replay.load import Load, Series
+from replay.load import Load
 from replay.output.comparison import duration
-from replay.results import Replayed
-from replay.shadow import Shadow, seen_scales
-from replay.simulation import Settings, replay_hpa, replay_reality, simulate, sync_period_ms
+from replay.shadow import SeenScale, Shadow, seen_scales
+from replay.simulation import Settings, simulate, sync_period_ms
 
 FIELDS: Final = (
     "downscale_stabilization_ms",
@@ -37,11 +34,9 @@ FIELDS: Final = (
     "scale_to_zero",
 )
 """Fields of Config that have a flag, whose parameter has the same name."""
-_HOUR_MS: Final = 3_600_000
-_MAX_MS: Final = 24 * _HOUR_MS
+_MAX_MS: Final = 24 * 3_600_000
 _ENOUGH_SCALES: Final = 50
 """The first hours end with so many scale events, or after a day."""
-_GAIN: Final = 0.05
 _USUAL: Final = {
     "downscale_stabilization_ms": (300_000, 0, 30_000, 60_000, 90_000, 120_000, 180_000, 240_000, 600_000),
     "tolerance": (0.1, 0.02, 0.05, 0.08, 0.15, 0.2),
@@ -49,21 +44,17 @@ _USUAL: Final = {
     "step": (15_000, 5_000, 10_000, 20_000, 30_000, 60_000),
 }
 """{parameter of a flag: its values, kube-controller-manager's default first}; durations in milliseconds."""
-_GROUPS: Final = (("downscale_stabilization_ms", "tolerance"), ("step",))
-"""Each of the first two may make up for a wrong value of the other."""
-_STARTS_MS: Final = (15_000, 60_000)
-_FEW_MISTAKES: Final = 0.3
-"""Of a shadow, as a share of the real scale events: so few that its settings are those of the controller."""
-_SAME_MISTAKES: Final = 1.0
-"""So many more are within chance."""
+_TOGETHER: Final = (("step", "downscale_stabilization_ms", "tolerance"), ("initial_readiness_delay_ms",))
+_FEW_MISTAKES: Final = 5.0
+_CHANCE: Final = 1.0
+"""Of two sync periods, the longer one may have so many fewer mistakes by chance."""
 _PHASES: Final = 4
 _FEW_SCALES: Final = 3
 """In which the phase of the reconciliations stays the same."""
 _LATE_MS: Final = 30_000
 """The real replicas are seen so much later than they change, and a sample was perhaps not used at once."""
-_MOST_HOURS: Final = 0.03
-_SCALES: Final = 0.15
-"""Of few scale events, more differ by chance: the time of each reconciliation is not known."""
+_MOST_MISTAKES: Final = 0.4
+"""As a share of the real scale events."""
 
 
 @click.command(cls=GoCommand)
@@ -105,41 +96,39 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
     names = unknown(hpa, given)
     if load.replicas is None or not names:
         return settings, ""
-    known = load.replicas.segments(load.start_ms, load.end_ms)
-    start_ms = next((start_ms for start_ms, _, value in known if not math.isnan(value)), load.end_ms)
-    load = dataclasses.replace(load, start_ms=start_ms, end_ms=min(load.end_ms, start_ms + _MAX_MS))
-    reality = replay_reality(load, settings)
-    if reality is None:
+    replicas = load.replicas
+    known = replicas.segments(load.start_ms, load.end_ms)
+    start_ms = next((start_ms for start_ms, _, value in known if not math.isnan(value)), None)
+    if start_ms is None:
         return settings, ""
-    if len(reality.scales) > _ENOUGH_SCALES:
-        load = dataclasses.replace(load, end_ms=reality.scales[_ENOUGH_SCALES].time_ms)
-        reality = replay_reality(load, settings)
-        assert reality is not None
+    load = dataclasses.replace(load, start_ms=start_ms, end_ms=min(load.end_ms, start_ms + _MAX_MS))
+    scales = seen_scales(replicas, load.start_ms, load.end_ms)
+    if len(scales) > _ENOUGH_SCALES:
+        load = dataclasses.replace(load, end_ms=scales[_ENOUGH_SCALES].since_ms)
+        scales = scales[:_ENOUGH_SCALES]
     length = duration((load.end_ms - load.start_ms) / 1000)
-    if not reality.scales:
+    count = sum(not each.is_gap for each in scales)
+    if not count:
         return settings, (
             f"The real replicas do not change in the first {length}, so they do not show the controller's settings: "
             "those given and the defaults are assumed."
         )
-    found = _nearest(
-        names,
-        lambda values, most: _distance(hpa, load, _with(settings, values), reality, most),
-        _by_shadow(hpa, load, settings, [name for name in names if any(name in each for each in _GROUPS)]),
-    )
-    nearest = _with(settings, found)
-    replayed = replay_hpa(hpa, load, nearest, sentences=False)
-    hours, events = _compared(replayed, load)
-    shown = ", ".join(f"{_words(name)} {_text(name, value)}" for name, value in found.items())
-    compared = (
-        f"{hours:+.1%} pod-hours, {events} instead of {reality.summary.scale_events} scale events in the first {length}"
-    )
-    allowed = max(_SCALES * reality.summary.scale_events, math.sqrt(reality.summary.scale_events))
-    if abs(hours) > _MOST_HOURS or abs(events - reality.summary.scale_events) > allowed:
+    nearest, mistakes = settings, 0.0
+    shown = []
+    for together in _TOGETHER:
+        if group := [name for name in together if name in names]:
+            mistakes, values = _by_shadow(hpa, load, nearest, scales, group)
+            nearest = _with(nearest, values)
+            shown += [f"{_words(name)} {_text(name, value)}" for name, value in values.items()]
+    if mistakes == math.inf:
         return dataclasses.replace(settings, explains_reality=False), (
-            f"No usual settings of a controller explain the real replicas; the nearest are {shown} ({compared}): give "
-            "the controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
+            f"No usual settings of a controller explain the {_counted(count)} in the first {length}: give the "
+            "controller's flags, and the spec that was in force as the first --hpa. The defaults are assumed."
         )
-    return nearest, f"The real replicas are explained by {shown} ({compared}), which are assumed for all of the time."
+    return nearest, (
+        f"The real replicas are explained by {', '.join(shown)} ({math.ceil(mistakes)} wrong for "
+        f"{_counted(count)} in the first {length}), which are assumed for all of the time."
+    )
 
 
 def unknown(hpa: HPA, given: Collection[str]) -> list[str]:
@@ -163,70 +152,49 @@ def _matters(name: str, hpa: HPA) -> bool:
     return True
 
 
-def _by_shadow(hpa: HPA, load: Load, settings: Settings, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the values of settings with which a shadow makes the fewest mistakes, and those that may be right, too.
+def _by_shadow(
+    hpa: HPA, load: Load, settings: Settings, real: Sequence[SeenScale], names: Sequence[str]
+) -> tuple[float, dict[str, Any]]:
+    """Return the fewest mistakes of a shadow and the values of some settings with which it makes them.
 
-    The values of some settings are changed for others as long as that makes fewer mistakes. If many are left, that is
-    repeated from another sync period, because with a wrong one no change of the others may help.
+    The mistakes are infinite if they are too many with any values.
     """
-    if not names:
-        return [{}]
-    assert load.replicas is not None
-    real = seen_scales(load.replicas, load.start_ms, load.end_ms)
-    groups = [group for each in _GROUPS if (group := [name for name in each if name in names])]
-    tried: list[tuple[float, dict[str, Any]]] = []
-    for step_ms in _STARTS_MS if "step" in names else [settings.step_ms]:
-        best = {name: _USUAL[name][0] if name != "step" else step_ms for name in names}
-        fewest = _mistakes(hpa, load, _with(settings, best), real, math.inf)
-        tried.append((fewest, best))
-        unchanged = 0
-        for group in itertools.cycle(groups):
-            if unchanged == len(groups):
-                break
-            unchanged += 1
-            start = dict(best)
-            for each in itertools.product(*(_USUAL[name] for name in group)):
-                values = start | dict(zip(group, each, strict=True))
-                if any(values == other for _, other in tried):
-                    continue
-                mistakes = _mistakes(hpa, load, _with(settings, values), real, fewest + _SAME_MISTAKES)
-                tried.append((mistakes, values))
-                if mistakes < fewest:
-                    best, fewest, unchanged = values, mistakes, 1
-        if fewest <= _FEW_MISTAKES * len(real):
+    candidates = [dict(zip(names, each, strict=True)) for each in itertools.product(*(_USUAL[name] for name in names))]
+    fewest, best = math.inf, candidates[0]
+    most = _MOST_MISTAKES * sum(not each.is_gap for each in real)
+    for limit in (min(_FEW_MISTAKES, most), most):  # so that most replays end early
+        for values in candidates:
+            mistakes = _mistakes(hpa, load, _with(settings, values), real, min(limit, fewest))
+            if mistakes < fewest - (_CHANCE if values.get("step") != best.get("step") else 0):
+                fewest, best = mistakes, values
+        if fewest < math.inf:
             break
-    least = min(mistakes for mistakes, _ in tried) + _SAME_MISTAKES
-    return [values for mistakes, values in tried if mistakes <= least]
+    return fewest, best
 
 
-def _change_ms(series: Series) -> float:
-    """Return the median time between two changes of a value, which long times without a change do not prolong."""
-    pairs = itertools.pairwise(zip(series.times_ms, series.values, strict=True))
-    changes = [time_ms for (_, before), (time_ms, after) in pairs if before != after]
-    return statistics.median([after - before for before, after in itertools.pairwise(changes)] or [math.inf])
-
-
-def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int, int, int]], most: float) -> float:
+def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[SeenScale], most: float) -> float:
     """Return how many scale events a shadow has that reality does not have, or the reverse.
 
-    The times of the real reconciliations are not known, and move slowly. So where they do not see each value of a
-    metric, that phase counts which makes the fewest mistakes in each few events. The result is infinite if it is more
-    than `most`, for which no replay need end. `real` is as `Shadow` has it.
+    The times of the real reconciliations are not known, and move slowly. So in each few events that phase counts which
+    makes the fewest mistakes. The result is infinite if it is more than `most`, for which no replay need end. `real` is
+    as `Shadow` has it.
     """
     period_ms = sync_period_ms(hpa, settings)
     shadows = []
-    phases = 1 if all(period_ms <= _change_ms(series) for series in load.series.values()) else _PHASES
-    for phase in range(phases):
+    for phase in range(_PHASES):
         shadow = Shadow(real, late_ms=_LATE_MS)
-        offset_ms = settings.offset_ms + period_ms * phase // phases
+        offset_ms = settings.offset_ms + period_ms * phase // _PHASES
         steps = simulate(hpa, load, dataclasses.replace(settings, offset_ms=offset_ms), merge=True, shadow=shadow)
         shadows.append((shadow, steps))
     mistakes = 0.0
-    for scales in itertools.chain(range(_FEW_SCALES, len(real), _FEW_SCALES), [math.inf]):
-        fewest = math.inf
+    for start in range(0, len(real), _FEW_SCALES):
+        end = start + _FEW_SCALES if start + _FEW_SCALES < len(real) else math.inf
+        fewest = most - mistakes + 0.5
         for shadow, steps in shadows:
+            while shadow.scales < start and next(steps, None) is not None:
+                pass
             before = shadow.mistakes
-            while shadow.scales < scales and shadow.mistakes - before < fewest and next(steps, None) is not None:
+            while shadow.scales < end and shadow.mistakes - before < fewest and next(steps, None) is not None:
                 pass
             fewest = min(fewest, shadow.mistakes - before)
         mistakes += fewest
@@ -235,73 +203,10 @@ def _mistakes(hpa: HPA, load: Load, settings: Settings, real: Sequence[tuple[int
     return mistakes
 
 
-def _nearest(
-    names: Sequence[str], distance: Callable[[dict[str, Any], float], float], alike: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the value of each setting with the least distance.
-
-    Args:
-        names: the settings.
-        distance: returns the distance with some values, or infinity if it is more than a limit.
-        alike: values of some settings, between which nothing else decides.
-    """
-    values = {name: _USUAL[name][0] for name in names} | alike[0]
-    least = distance(values, math.inf)
-    others = [[{name: value} for value in _USUAL[name]] for name in names if name not in alike[0]]
-    for group in (alike, *others):
-        start = dict(values)
-        for each in group:
-            tried, most = start | each, (1 - _GAIN) * least
-            if tried != values and (found := distance(tried, most)) < most:
-                values, least = tried, found
-    return values
-
-
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:
     flags = {name: value for name, value in values.items() if name != "step"}
     config = dataclasses.replace(settings.config, **flags)
     return dataclasses.replace(settings, config=config, step_ms=values.get("step", settings.step_ms))
-
-
-def _distance(hpa: HPA, load: Load, settings: Settings, reality: Replayed, most: float) -> float:
-    """Return the difference of the replicas as a share of the real ones, and a fifth of that in scale events.
-
-    It is the mean of two replays, because the times of the real reconciliations are not known: one that begins with the
-    load favors short sync periods, one that begins half a period later long ones. It is infinite if it is more than
-    `most`, for which a replay need not end.
-    """
-    assert load.replicas is not None
-    real_events, real_pods = reality.summary.scale_events, reality.summary.pod_hours * _HOUR_MS
-    distance = 0.0
-    for phase in (0, sync_period_ms(hpa, settings) // 2):
-        events, before = 0, None
-        for step in simulate(
-            hpa, load, dataclasses.replace(settings, offset_ms=settings.offset_ms + phase), merge=True
-        ):
-            for start_ms, end_ms, value in load.replicas.segments(step.time_ms, step.end_ms):
-                if not math.isnan(value):
-                    distance += abs(step.desired_replicas - value) * (end_ms - start_ms) / real_pods / 2
-                    events += step.desired_replicas != (step.replicas if before is None else before)
-                    before = step.desired_replicas
-            if distance > most:
-                return math.inf
-        distance += abs(events - real_events) / real_events / 10
-    return distance
-
-
-def _compared(replayed: Replayed, load: Load) -> tuple[float, int]:
-    """Return the relative difference of the pod-hours, and the scale events, where the real replicas are recorded."""
-    assert load.replicas is not None
-    own = real = 0.0
-    events, before = 0, replayed.initial_replicas
-    for start_ms, end_ms, replicas in replayed.replicas:
-        for from_ms, to_ms, value in load.replicas.segments(start_ms, end_ms):
-            if not math.isnan(value):
-                own += replicas * (to_ms - from_ms)
-                real += value * (to_ms - from_ms)
-                events += replicas != before
-                before = replicas
-    return own / real - 1, events
 
 
 def _words(name: str) -> str:
@@ -310,3 +215,7 @@ def _words(name: str) -> str:
 
 def _text(name: str, value: Any) -> str:
     return f"{value:g}" if name == "tolerance" else duration(value / 1000)
+
+
+def _counted(scales: int) -> str:
+    return "1 scale event" if scales == 1 else f"{scales} scale events"

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from replay.load import Series
 
 
-def seen_scales(replicas: Series, start_ms: int, end_ms: int) -> list[tuple[int, int, int]]:
-    """Return the scale events of recorded replicas, as `Shadow` has them."""
-    scales: list[tuple[int, int, int]] = []
-    before_ms, before = start_ms, None
+class SeenScale(NamedTuple):
+    """A change of real replicas, as scrapes see it."""
+
+    since_ms: int
+    """The last time when the replicas before it were seen."""
+    seen_ms: int
+    """The first time when those after it were seen."""
+    replicas: int
+    is_gap: bool
+    """True: in between, the replicas are not known, and perhaps the same after it."""
+
+
+def seen_scales(replicas: Series, start_ms: int, end_ms: int) -> list[SeenScale]:
+    """Return the changes and gaps of recorded replicas."""
+    scales: list[SeenScale] = []
+    before_ms, before, is_gap = start_ms, None, False
     for time_ms, _, value in replicas.segments(start_ms, end_ms):
         if math.isnan(value):
+            is_gap = True
             continue
-        if before is not None and round(value) != before:
-            scales.append((before_ms, time_ms, round(value)))
-        before_ms, before = time_ms, round(value)
+        if before is not None and (is_gap or round(value) != before):
+            scales.append(SeenScale(before_ms, time_ms, round(value), is_gap))
+        before_ms, before, is_gap = time_ms, round(value), False
     return scales
 
 
@@ -26,37 +40,32 @@ class Shadow:
 
     Real replicas are seen some time after they change, by a scrape. So a decision that leads to the next replicas seen,
     if that is soon, is taken for the real one and applied at once. No other is applied. Real replicas to which no
-    decision leads are found by the second reconciliation after they are seen.
+    decision leads are found by the second reconciliation after they are seen. In gaps, all decisions are applied.
     """
 
-    def __init__(self, scales: Sequence[tuple[int, int, int]], *, late_ms: int) -> None:
-        """Follow real scale events.
-
-        Args:
-            scales: (the last time the replicas before were seen, the first time those after were, the replicas after).
-            late_ms: so much later than here the real controller may decide the same.
-        """
+    def __init__(self, scales: Sequence[SeenScale], *, late_ms: int) -> None:
+        """Follow real replicas, of a controller that may decide the same up to `late_ms` later."""
         self.mistakes = 0.0
         """A decision that leads to other replicas than the real one is half a mistake."""
         self.scales = 0
-        """The number of real scale events so far."""
+        """The number of real changes and gaps so far."""
         self._scales = scales
-        self.seen_ms = [seen_ms for _, seen_ms, _ in scales]
+        self.seen_ms = [each.seen_ms for each in scales]
         self._late_ms = late_ms
         self._before_ms = 0
         self._is_near = False
 
     @property
     def waits(self) -> bool:
-        """Whether the next real scale event was seen by now, and not yet decided."""
-        return self.scales < len(self._scales) and self._scales[self.scales][1] <= self._before_ms
+        """Whether the next real change was seen by now, and not yet decided."""
+        return self.scales < len(self._scales) and self._scales[self.scales].seen_ms <= self._before_ms
 
     def found(self, now_ms: int) -> int | None:
         """Return the real replicas that a reconciliation finds, if no decision led to them, once; otherwise None."""
         replicas = None
         while self.waits:
-            self.mistakes += 0.5 if self._is_near else 1.0
-            replicas = self._scales[self.scales][2]
+            _, _, replicas, is_gap = self._scales[self.scales]
+            self.mistakes += 0.0 if is_gap else 0.5 if self._is_near else 1.0
             self._next()
         self._before_ms = now_ms
         return replicas
@@ -64,8 +73,11 @@ class Shadow:
     def applies(self, now_ms: int, replicas: int, scale_to: int) -> bool:
         """Return True if the real controller scales from and to these replicas, too."""
         if self.scales < len(self._scales):
-            since_ms, _, real = self._scales[self.scales]
-            if since_ms <= now_ms + self._late_ms and (real > replicas) is (scale_to > replicas):
+            since_ms, _, real, is_gap = self._scales[self.scales]
+            is_soon = since_ms <= now_ms + self._late_ms
+            if is_soon and is_gap:
+                return True
+            if is_soon and (real > replicas) is (scale_to > replicas):
                 if scale_to == real:
                     self._next()
                     return True

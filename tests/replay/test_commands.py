@@ -15,6 +15,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from playground.prometheus import PrometheusServer
 from replay.hpa_files import read_hpa_file
 from replay.load import Load, Series
 from replay.prometheus.source import PrometheusSettings
+from replay.simulation import Settings
 from tests.imports import imported
 from tests.kube.scripted import ScriptedServer, respond, scripted_server
 from tests.replay.builders import cpu_metric, hpa_document, pods_metric
@@ -360,11 +362,14 @@ def test_real_scale_events_within_a_sync_period_of_the_replay_all_count(
 def test_beginning_of_the_load_is_noted_also_if_it_is_read_again_with_another_sync_period(
     hpa: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def value(time: float) -> float:  # rises every 130 s
-        return 50.0 * (2 + min((time - START) // 130, 8)) if time >= START else math.nan
+    def value(time: float) -> float:
+        return 100.0 if time >= START else math.nan
 
-    read = read_of(value, lambda time: max(1.0, value(time // 60 * 60) / 50))
-    monkeypatch.setattr("replay.prometheus.source.read_prometheus", read)
+    def found(*arguments: Any) -> tuple[Settings, str]:
+        return replace(arguments[2], step_ms=60_000), ""
+
+    monkeypatch.setattr("replay.prometheus.source.read_prometheus", read_of(value, lambda time: 2.0))
+    monkeypatch.setattr("replay.commands.fit", found)
     source = ["--prometheus-url=http://127.0.0.1:9", f"--from={START - 600}", f"--to={START + 1800}"]
     result = replay("--hpa", hpa, *source, "-o", "json", "--summary-only")
     notes = json.loads(result.stdout)["notes"]

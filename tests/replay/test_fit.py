@@ -109,8 +109,7 @@ def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -
     given = Settings(config=Config(tolerance=0.2))
     settings, note = fit(other, load, given, {"tolerance"})
     assert settings == replace(given, explains_reality=False)
-    assert note.startswith("No usual settings of a controller explain the real replicas; the nearest are downscale ")
-    assert "tolerance" not in note
+    assert note.startswith("No usual settings of a controller explain the 3 scale events in the first 1h30m: give the ")
     assert fit(HPA, load, given, {"tolerance", "step", "downscale_stabilization_ms"}) == (given, "")
 
 
@@ -119,9 +118,8 @@ def test_given_flags_are_kept_and_replicas_of_another_spec_are_not_explained() -
     [
         lambda index: 60 <= index < 180,  # half an hour
         lambda index: index < 240,  # it begins later
-        lambda index: 5 < index % 400 < 200,  # with most of the scale events
     ],
-    ids=["one", "first", "two"],
+    ids=["one", "first"],
 )
 def test_gap_of_the_recorded_replicas_does_not_count(is_gap: Callable[[int], bool]) -> None:
     load = recorded()
@@ -129,7 +127,9 @@ def test_gap_of_the_recorded_replicas_does_not_count(is_gap: Callable[[int], boo
     values = [math.nan if is_gap(index) else value for index, value in enumerate(load.replicas.values)]
     load = replace(load, replicas=replace(load.replicas, values=array("d", values)))
     settings, note = fit(HPA, load, Settings(), {"tolerance", "step"})
-    assert re.match(r"The real replicas are explained by downscale stabilization 5m \([-+]\d\.\d% pod-hours", note)
+    assert re.match(
+        r"The real replicas are explained by downscale stabilization 5m \([01] wrong for \d scale events in ", note
+    )
     assert settings == Settings()
 
 
@@ -186,7 +186,7 @@ def test_replicas_of_something_else_are_not_explained(change: Callable[[int, flo
     load = replace(load, replicas=replace(load.replicas, values=values))
     settings, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization_ms"})
     assert settings == Settings(explains_reality=False)
-    assert note.startswith("No usual settings of a controller explain the real replicas")
+    assert note.startswith("No usual settings of a controller explain the ")
 
 
 def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explained() -> None:
@@ -198,34 +198,19 @@ def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explaine
     settings, note = fit(HPA, load, Settings(config=Config(tolerance=0.5)), {"downscale_stabilization_ms", "step"})
     assert settings.config.tolerance < 0.5
     assert note.startswith("The real replicas are explained by tolerance 0.")
-    assert "1 instead of 1 scale events" in note
+    assert "(0 wrong for 1 scale event in the first 40m)" in note
 
 
 @pytest.mark.parametrize(("minutes", "events", "explained"), [(60, 5, True), (40, 3, False)])
-def test_difference_of_few_scale_events_may_be_the_square_root_of_their_number(
-    minutes: int, events: int, explained: bool
-) -> None:
+def test_two_of_five_scale_events_may_have_another_cause(minutes: int, events: int, explained: bool) -> None:
     load = recorded()
     assert load.replicas is not None
     values = load.replicas.values[:]
     values[100] += 1  # two scale events that no setting explains
     load = replace(load, end_ms=START_MS + minutes * 60_000, replicas=replace(load.replicas, values=values))
     _, note = fit(HPA, load, Settings(), {"tolerance", "downscale_stabilization_ms"})
-    assert f"{events - 2} instead of {events} scale events" in note
     assert note.startswith("The real replicas are explained by") is explained
-
-
-@pytest.mark.parametrize(("period", "begins"), [(5, 0), (60, 20)])
-def test_short_and_long_sync_periods_are_found(period: int, begins: int) -> None:
-    """Of replays that begin with the load, one with a short period is nearer; later ones favor a long period."""
-    live = Live(HPA, seed=1, replicas=9)
-    live.now_ms += begins * 1000
-    load = reality(live, 90, period=period)
-    startup = startup_of(load)
-    assert startup is not None
-    given = {"tolerance", "downscale_stabilization_ms"}
-    settings, _ = fit(HPA, load, Settings(pod_startup_ms=startup.milliseconds), given)
-    assert settings.step_ms == 1000 * period
+    assert f"{events} scale events in the first" in note
 
 
 def test_a_rise_in_a_gap_of_the_recording_says_nothing_about_the_start_of_pods() -> None:
@@ -242,9 +227,9 @@ def test_a_rise_in_a_gap_of_the_recording_says_nothing_about_the_start_of_pods()
 @pytest.mark.parametrize(
     ("period", "window_ms", "tolerance", "minutes", "busy"),
     [
-        (15, 120_000, 0.05, 300, math.inf),
-        (30, 60_000, 0.05, 300, math.inf),
-        (60, 300_000, 0.1, 300, math.inf),
+        (15, 120_000, 0.05, 180, math.inf),
+        (30, 60_000, 0.05, 180, math.inf),
+        (60, 300_000, 0.1, 180, math.inf),
         (20, 120_000, 0.05, 600, 40),
     ],
 )

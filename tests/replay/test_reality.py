@@ -51,7 +51,7 @@ def test_settings_are_found_where_replicas_follow_noise(tmp_path: Path) -> None:
     document = replayed("noisy", tmp_path, f"--csv={REALITY / 'noisy.csv.gz'}")
     ours, real = document["replays"][0]["summary"], document["reality"]["summary"]
     [note] = [each for each in document["notes"] if "explained" in each]
-    assert "downscale stabilization 1m, tolerance 0.15, " in note
+    assert "downscale stabilization 1m, tolerance 0.15 (" in note
     assert real["scaleEvents"] == 57
     assert ours["podHours"] == pytest.approx(real["podHours"], rel=0.01)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from replay.shadow import Shadow, seen_scales
+from replay.shadow import SeenScale, Shadow, seen_scales
 from tests.replay.builders import START_MS, STEP_MS, series_of
 
-SCALES = [(100_000, 115_000, 5), (400_000, 415_000, 3)]
+SCALES = [SeenScale(100_000, 115_000, 5, is_gap=False), SeenScale(400_000, 415_000, 3, is_gap=False)]
 
 
 def shadow() -> Shadow:
@@ -62,7 +62,18 @@ def test_decision_in_the_other_direction_and_one_after_all_scales_are_mistakes()
     assert followed.mistakes == 2
 
 
-def test_scale_in_a_gap_was_perhaps_soon_after_the_last_sample() -> None:
-    replicas = series_of([4, 4, math.nan, math.nan, 5, 5, 7])
+def test_in_a_gap_decisions_are_applied_and_the_real_replicas_found_after_it() -> None:
+    followed = Shadow([SeenScale(100_000, 700_000, 5, is_gap=True)], late_ms=30_000)
+    assert [followed.applies(now_ms, 4, 7) for now_ms in (60_000, 120_000)] == [False, True]
+    assert [followed.found(now_ms) for now_ms in (690_000, 705_000, 720_000)] == [None, None, 5]
+    assert followed.mistakes == 1
+
+
+def test_changes_and_gaps_of_recorded_replicas() -> None:
+    replicas = series_of([4, 4, math.nan, math.nan, 4, 5, 7])
     times = [START_MS + index * STEP_MS for index in range(7)]
-    assert seen_scales(replicas, START_MS, times[-1] + STEP_MS) == [(times[1], times[4], 5), (times[5], times[6], 7)]
+    assert seen_scales(replicas, START_MS, times[-1] + STEP_MS) == [
+        SeenScale(times[1], times[4], 4, is_gap=True),
+        SeenScale(times[4], times[5], 5, is_gap=False),
+        SeenScale(times[5], times[6], 7, is_gap=False),
+    ]
