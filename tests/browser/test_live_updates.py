@@ -107,6 +107,28 @@ async def test_focus_open_details_and_typed_text_stay(pages: LivePages, url: str
     assert tab.problems == []
 
 
+async def test_click_counts_although_an_event_comes_before_the_button_is_released(
+    pages: LivePages, url: str, tab: Tab
+) -> None:
+    def content(number: int) -> str:
+        return f'<p id="text"><a href="#there">link {number}</a></p>'
+
+    pages.content = content(1)
+    await tab.page.goto(url)
+    await tab.is_live()
+    await tab.page.evaluate("document.addEventListener('later', () => { document.title = 'later' })")
+    await tab.page.get_by_role("link", name="link 1").hover()
+    await tab.page.mouse.down()
+    pages.change(content(2))
+    pages.send(ServerEvent("later", ""))
+    await expect(tab.page).to_have_title("later")
+    await expect(tab.page.locator("#text")).to_have_text("link 1")
+    await tab.page.mouse.up()
+    await expect(tab.page.locator("#text")).to_have_text("link 2")
+    assert tab.page.url.endswith("#there")
+    assert tab.problems == []
+
+
 async def test_page_shows_the_present_state_after_the_server_was_away(pages: LivePages, tab: Tab) -> None:
     async with serve(pages) as url:
         await tab.page.goto(url)

@@ -1,7 +1,8 @@
 // Keeps a page current: applies the server-sent events of the URL in <body data-events>.
 //
 // replace   HTML whose elements replace those with the same id. Focus, open <details>, and the scroll position of
-//           elements with an id stay. Then `replaced` is dispatched on document, its detail: the new elements.
+//           elements with an id stay. Then `replaced` is dispatched on document, its detail: the new elements. While a
+//           button is pressed, it waits.
 // reload    loads the page again
 // custom    NAME, a line feed and DATA: becomes the CustomEvent NAME on document, its detail: DATA
 //
@@ -21,6 +22,7 @@
   const status = live.querySelector("[role=status]");
   const pause = live.querySelector("button");
   let source = null, timer = null, failures = 0;
+  let pressed = false, withheld = [];
 
   const show = (state, text) => {
     live.dataset.state = state;
@@ -55,7 +57,7 @@
     source.onerror = retry; // a refused stream is not opened again by the browser
     on("heartbeat", () => {});
     on("reload", () => location.reload());
-    on("replace", replace);
+    on("replace", (html) => { if (pressed) withheld.push(html); else replace(html); });
     on("custom", (data) => {
       const end = data.indexOf("\n");
       const name = end < 0 ? data : data.slice(0, end), detail = end < 0 ? "" : data.slice(end + 1);
@@ -111,6 +113,13 @@
     };
   }
 
+  // An element that is replaced between the press and the release of a button is not clicked.
+  for (const name of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) {
+    document.addEventListener(name, (event) => {
+      pressed = event.buttons > 0;
+      if (!pressed && withheld.length) setTimeout(() => withheld.splice(0).forEach(replace)); // after the click
+    }, true);
+  }
   pause.addEventListener("click", () => {
     const paused = pause.getAttribute("aria-pressed") !== "true";
     pause.setAttribute("aria-pressed", String(paused));
