@@ -385,7 +385,9 @@ def test_fields_that_leave_nothing_are_an_error(files: tuple[Path, Path]) -> Non
 
 
 def test_without_capacity_nothing_is_searched(files: tuple[Path, Path]) -> None:
-    arguments = ["tune", "--hpa", str(files[0]), "--csv", str(files[1]), "--pod-startup", "30s"]
+    arguments = ["tune", "--hpa", str(files[0]), "--csv", str(files[1]), "--pod-startup", "30s", "--step", "15s"]
+    flags = {"downscale-stabilization": "5m", "tolerance": "0.1"}  # the real replicas are no controller's
+    arguments += [f"--horizontal-pod-autoscaler-{name}={value}" for name, value in flags.items()]
     result = CliRunner().invoke(main, arguments, prog_name="autoscaler")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: what a pod of shop/web can serve is not known, so overload is not")
