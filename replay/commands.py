@@ -192,7 +192,9 @@ def read_inputs(
         start_ms = load.start_ms // _MINUTE_MS * _MINUTE_MS  # not after the beginning with any sync period
         fitted = settings
         first_day = load
-        if load.replicas is not None and unknown(files[0].hpa, given):
+        if load.replicas is None:
+            _, note = fit(files[0].hpa, load, settings, given)
+        elif unknown(files[0].hpa, given):
             day_end_ms = min(end_ms, start_ms + DAY_MS + _MINUTE_MS)
             with contextlib.suppress(ReplayError):  # a metric may begin later, or be older than what Prometheus has
                 first_day = read(dataclasses.replace(settings, step_ms=_SHORT_STEP_MS), start_ms, day_end_ms)

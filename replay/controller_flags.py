@@ -94,13 +94,16 @@ def fit(hpa: HPA, load: Load, settings: Settings, given: Collection[str]) -> tup
         given: the parameters of the flags that the user gave; they are not changed.
     """
     names = unknown(hpa, given)
-    if load.replicas is None or not names:
+    if not names:
         return settings, ""
     replicas = load.replicas
-    known = replicas.segments(load.start_ms, load.end_ms)
+    known = () if replicas is None else replicas.segments(load.start_ms, load.end_ms)
     start_ms = next((start_ms for start_ms, _, value in known if not math.isnan(value)), None)
-    if start_ms is None:
-        return settings, ""
+    if replicas is None or start_ms is None:
+        return (
+            settings,
+            "Assumed: the controller has the default settings, but for those given; real replicas would show them.",
+        )
     load = dataclasses.replace(load, start_ms=start_ms, end_ms=min(load.end_ms, start_ms + _MAX_MS))
     scales = seen_scales(replicas, load.start_ms, load.end_ms)
     if len(scales) > _ENOUGH_SCALES:

@@ -189,6 +189,14 @@ def test_replicas_of_something_else_are_not_explained(change: Callable[[int, flo
     assert note.startswith("No usual settings of a controller explain the ")
 
 
+def test_without_real_replicas_the_defaults_are_not_assumed_in_silence() -> None:
+    settings, note = fit(HPA, replace(recorded(), replicas=None), Settings(), {"tolerance"})
+    assert settings == Settings()
+    assert note.startswith("Assumed: the controller has the default settings, but for those given")
+    given = {"tolerance", "step", "downscale_stabilization_ms"}
+    assert fit(HPA, replace(recorded(), replicas=None), Settings(), given) == (Settings(), "")
+
+
 def test_replicas_that_do_not_change_say_nothing_and_one_scale_event_is_explained() -> None:
     load = replace(recorded(), end_ms=START_MS + 20 * 60_000)
     settings, note = fit(HPA, load, Settings(), ())

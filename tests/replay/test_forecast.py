@@ -71,7 +71,7 @@ def test_forecast_has_pods_ready_before_a_daily_step_and_is_compared_with_the_pl
     assert own["summary"]["podHours"] < 1.03 * plain["podHours"]
     assert found["verdict"].startswith("shop/web needs ")
     assert " than shop/web without forecast in 4h; overload falls from " in found["verdict"]
-    assert "let it be served on 1 of 1 days; before these days it would have saved " in found["notes"][1]
+    assert "let it be served on 1 of 1 days; before these days it would have saved " in found["notes"][2]
 
 
 def test_later_load_changes_no_earlier_decision(tmp_path: Path, hpa: Path, values: Floats) -> None:
@@ -94,7 +94,7 @@ def test_without_history_before_the_beginning_the_metric_is_plain_and_a_note_say
     load = csv_file(tmp_path / "load.csv", values[6 * DAY : 6 * DAY + 120], first=6 * DAY)
     found = replayed(hpa, load, "--forecast", "5m", "--summary-only")
     assert found["replays"][0]["summary"] == found["withoutForecast"]["summary"]
-    note = found["notes"][1]
+    note = found["notes"][2]
     assert note.startswith(f"HPAs see the forecast of {METRIC} (horizon: 5m): the highest value expected within the ")
     assert note.endswith(
         "; whether it saves is not known: 0.0 days can be replayed after the first 3, and at least 2 are needed."
@@ -106,10 +106,10 @@ def test_gate_keeps_a_forecast_from_being_served_that_would_not_have_saved(tmp_p
     flags = ("--from", at(5 * DAY), "--to", at(5 * DAY + 180), "--summary-only", "--forecast")
     gated = replayed(hpa, load, *flags, "5m")
     assert gated["replays"][0]["summary"] == gated["withoutForecast"]["summary"]
-    assert "The gate of 3.0% let it be served on 0 of 1 days" in gated["notes"][1]
+    assert "The gate of 3.0% let it be served on 0 of 1 days" in gated["notes"][2]
     ungated = replayed(hpa, load, *flags, f"{METRIC}=5m,gate=off,timezone=Asia/Tokyo,history=1w")
     assert ungated["replays"][0]["summary"] != ungated["withoutForecast"]["summary"]
-    assert "(horizon: 5m, gate: off, timezone: Asia/Tokyo, history: 1w): the highest" in ungated["notes"][1]
+    assert "(horizon: 5m, gate: off, timezone: Asia/Tokyo, history: 1w): the highest" in ungated["notes"][2]
 
 
 @pytest.mark.parametrize(
